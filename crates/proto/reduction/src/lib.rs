@@ -1,0 +1,3 @@
+//! The reduction core: bytes of one direction of a connection in, reduction frames out, and back. No IO, no clock.
+
+pub mod content;
