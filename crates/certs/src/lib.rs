@@ -1,0 +1,1 @@
+//! A private certificate authority for the pair.
