@@ -1,0 +1,523 @@
+use crate::ledger::{ConnectionLedger, LedgerValues};
+use crate::limits::{CLOSED_LISTED_MAX, CONNECTIONS_LISTED_MAX, LINGERING_MAX, TEXT_CHARS_MAX};
+use crate::peers::PeerLabels;
+use crate::protocol::Protocol;
+use crate::{lock, text};
+use isthmus_types::Reason;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+/// What is known of an outer connection when it is accepted.
+#[derive(Clone, Debug)]
+pub struct ConnectionInfo {
+    /// The application's end on the client's side of the pair.
+    pub client: SocketAddr,
+    /// The server it wants, as `host:port`.
+    pub target: String,
+    pub protocol: Protocol,
+    /// Name of the peer that carries it; empty while there is none (see [`ConnectionHandle::set_peer`]).
+    pub peer: String,
+    /// The in-path rule or allow entry that matched, as the configuration names it.
+    pub rule: String,
+    pub opened_at: SystemTime,
+}
+
+/// What is being done with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum ConnectionState {
+    /// Accepted; the far side has not answered yet.
+    Opening = 0,
+    Optimised = 1,
+    /// Reduced, by rule or for want of more, and nothing else.
+    ReduceOnly = 2,
+    /// Relayed directly, untouched.
+    PassThrough = 3,
+    Denied = 4,
+    /// Its link died; both ends wait for a new one.
+    Resuming = 5,
+    /// Being let to its end before the proxy stops.
+    Draining = 6,
+    Closed = 7,
+}
+
+impl ConnectionState {
+    pub const ALL: [ConnectionState; 8] = [
+        ConnectionState::Opening,
+        ConnectionState::Optimised,
+        ConnectionState::ReduceOnly,
+        ConnectionState::PassThrough,
+        ConnectionState::Denied,
+        ConnectionState::Resuming,
+        ConnectionState::Draining,
+        ConnectionState::Closed,
+    ];
+
+    /// Metric label and JSON word.
+    pub fn label(self) -> &'static str {
+        match self {
+            ConnectionState::Opening => "opening",
+            ConnectionState::Optimised => "optimised",
+            ConnectionState::ReduceOnly => "reduce_only",
+            ConnectionState::PassThrough => "pass_through",
+            ConnectionState::Denied => "denied",
+            ConnectionState::Resuming => "resuming",
+            ConnectionState::Draining => "draining",
+            ConnectionState::Closed => "closed",
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Outcome {
+    Optimised,
+    ReduceOnly,
+    PassThrough,
+    Denied,
+    /// The application at either end reset it.
+    Reset,
+    Failed,
+}
+
+impl Outcome {
+    /// Metric label and JSON word.
+    pub fn label(self) -> &'static str {
+        match self {
+            Outcome::Optimised => "optimised",
+            Outcome::ReduceOnly => "reduce_only",
+            Outcome::PassThrough => "pass_through",
+            Outcome::Denied => "denied",
+            Outcome::Reset => "reset",
+            Outcome::Failed => "failed",
+        }
+    }
+}
+
+/// A connection as the console shows it.
+#[derive(Clone, Debug)]
+pub struct ConnectionSnapshot {
+    pub id: u64,
+    pub client: SocketAddr,
+    pub target: String,
+    pub protocol: Protocol,
+    pub peer: String,
+    pub rule: String,
+    pub opened_at: SystemTime,
+    /// How long it has been open, or was. Taken from the monotonic clock.
+    pub age: Duration,
+    pub state: ConnectionState,
+    pub reason: Option<Reason>,
+    /// More about the reason, in words; may be empty.
+    pub detail: String,
+    /// Set once it is closed.
+    pub outcome: Option<Outcome>,
+    pub ledger: LedgerValues,
+}
+
+/// What sums are kept by: the label of the peer, and the protocol.
+pub type LedgerKey = (Arc<str>, Protocol);
+
+/// Everything the table has counted: live connections and closed ones together.
+#[derive(Clone, Debug, Default)]
+pub struct TableTotals {
+    /// Sums by peer label and protocol.
+    pub ledgers: BTreeMap<LedgerKey, LedgerValues>,
+    /// Live connections by state, in the order of [`ConnectionState::ALL`]. Closed ones are not among them.
+    pub states: [u64; 8],
+    /// Closed connections by outcome and reason.
+    pub outcomes: BTreeMap<(Outcome, Option<Reason>), u64>,
+    /// Connections that were passed through or denied, by reason.
+    pub not_optimised: BTreeMap<Reason, u64>,
+}
+
+impl TableTotals {
+    /// The sum over all peers and protocols.
+    pub fn sum(&self) -> LedgerValues {
+        self.ledgers.values().fold(LedgerValues::default(), |mut sum, values| {
+            sum += *values;
+            sum
+        })
+    }
+}
+
+/// The outer connections of this proxy: those that are open, the last that closed, and the sums over all there were.
+pub struct ConnectionTable {
+    table: Mutex<Table>,
+    labels: Arc<Mutex<PeerLabels>>,
+}
+
+#[derive(Default)]
+struct Table {
+    last_id: u64,
+    live: HashMap<u64, Arc<Entry>>,
+    closed: VecDeque<ConnectionSnapshot>,
+    /// Ledgers of closed connections that a task may still write to; folded when no one else holds them.
+    lingering: VecDeque<(LedgerKey, Arc<ConnectionLedger>)>,
+    folded: BTreeMap<LedgerKey, LedgerValues>,
+    outcomes: BTreeMap<(Outcome, Option<Reason>), u64>,
+    not_optimised: BTreeMap<Reason, u64>,
+}
+
+struct Entry {
+    id: u64,
+    info: ConnectionInfo,
+    opened: Instant,
+    ledger: Arc<ConnectionLedger>,
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    state: ConnectionState,
+    /// The last state that says how the bytes are carried, for the outcome.
+    mode: Option<ConnectionState>,
+    peer: String,
+    reason: Option<Reason>,
+    detail: String,
+    failed: bool,
+    counted: bool,
+}
+
+/// An open connection in the table. Dropping it closes the entry; its ledger may be written to even later, by tasks
+/// that still hold it, and nothing of that is lost.
+pub struct ConnectionHandle {
+    table: Arc<ConnectionTable>,
+    entry: Arc<Entry>,
+}
+
+impl ConnectionTable {
+    pub(crate) fn new(labels: Arc<Mutex<PeerLabels>>) -> ConnectionTable {
+        ConnectionTable { table: Mutex::default(), labels }
+    }
+
+    /// Enters a connection, in state [`ConnectionState::Opening`].
+    pub fn register(self: &Arc<Self>, mut info: ConnectionInfo) -> ConnectionHandle {
+        info.target = text::clean(&info.target, TEXT_CHARS_MAX);
+        info.rule = text::clean(&info.rule, TEXT_CHARS_MAX);
+        let progress = Progress {
+            state: ConnectionState::Opening,
+            mode: None,
+            peer: info.peer.clone(),
+            reason: None,
+            detail: String::new(),
+            failed: false,
+            counted: false,
+        };
+        let mut table = lock(&self.table);
+        table.last_id += 1;
+        let entry = Arc::new(Entry {
+            id: table.last_id,
+            info,
+            opened: Instant::now(),
+            ledger: Arc::default(),
+            progress: Mutex::new(progress),
+        });
+        if table.live.len() < CONNECTIONS_LISTED_MAX {
+            table.live.insert(entry.id, entry.clone());
+        }
+        drop(table);
+        ConnectionHandle { table: self.clone(), entry }
+    }
+
+    /// The open connections, in no order.
+    pub fn live(&self) -> Vec<ConnectionSnapshot> {
+        let entries: Vec<_> = lock(&self.table).live.values().cloned().collect();
+        let now = Instant::now();
+        entries.iter().map(|entry| entry.snapshot(now)).collect()
+    }
+
+    /// The last connections that closed, oldest first.
+    pub fn closed(&self) -> Vec<ConnectionSnapshot> {
+        lock(&self.table).closed.iter().cloned().collect()
+    }
+
+    /// The sums over everything, each byte counted once.
+    pub fn totals(&self) -> TableTotals {
+        let mut table = lock(&self.table);
+        table.sweep();
+        let mut totals = TableTotals {
+            ledgers: table.folded.clone(),
+            outcomes: table.outcomes.clone(),
+            not_optimised: table.not_optimised.clone(),
+            ..TableTotals::default()
+        };
+        for (key, ledger) in &table.lingering {
+            *totals.ledgers.entry(key.clone()).or_default() += ledger.values();
+        }
+        let mut labels = lock(&self.labels);
+        for entry in table.live.values() {
+            let progress = lock(&entry.progress);
+            totals.states[progress.state as usize] += 1;
+            let key = (labels.label(&progress.peer), entry.info.protocol);
+            *totals.ledgers.entry(key).or_default() += entry.ledger.values();
+        }
+        totals
+    }
+
+    fn close(&self, entry: &Entry) {
+        let mut snapshot = entry.snapshot(Instant::now());
+        let outcome = lock(&entry.progress).outcome();
+        snapshot.state = ConnectionState::Closed;
+        snapshot.outcome = Some(outcome);
+        let label = lock(&self.labels).label(&snapshot.peer);
+        let mut table = lock(&self.table);
+        table.live.remove(&entry.id);
+        *table.outcomes.entry((outcome, snapshot.reason)).or_default() += 1;
+        table.lingering.push_back(((label, entry.info.protocol), entry.ledger.clone()));
+        if table.lingering.len() > LINGERING_MAX {
+            table.sweep();
+        }
+        if table.closed.len() == CLOSED_LISTED_MAX {
+            table.closed.pop_front();
+        }
+        table.closed.push_back(snapshot);
+    }
+
+    fn count_not_optimised(&self, reason: Reason) {
+        *lock(&self.table).not_optimised.entry(reason).or_default() += 1;
+    }
+}
+
+impl Table {
+    /// Moves ledgers that no task holds any more into the sums; above the limit also the oldest that one still holds.
+    fn sweep(&mut self) {
+        let excess = self.lingering.len().saturating_sub(LINGERING_MAX);
+        let mut seen = 0;
+        let folded = &mut self.folded;
+        self.lingering.retain_mut(|(key, ledger)| {
+            seen += 1;
+            // `get_mut` succeeds only for the last holder and orders its read after the others' writes.
+            let settled = Arc::get_mut(ledger).is_some() || seen <= excess;
+            if settled {
+                *folded.entry(key.clone()).or_default() += ledger.values();
+            }
+            !settled
+        });
+    }
+}
+
+impl Entry {
+    fn snapshot(&self, now: Instant) -> ConnectionSnapshot {
+        let progress = lock(&self.progress);
+        ConnectionSnapshot {
+            id: self.id,
+            client: self.info.client,
+            target: self.info.target.clone(),
+            protocol: self.info.protocol,
+            peer: progress.peer.clone(),
+            rule: self.info.rule.clone(),
+            opened_at: self.info.opened_at,
+            age: now.saturating_duration_since(self.opened),
+            state: progress.state,
+            reason: progress.reason,
+            detail: progress.detail.clone(),
+            outcome: None,
+            ledger: self.ledger.values(),
+        }
+    }
+}
+
+impl Progress {
+    fn enter(&mut self, state: ConnectionState) {
+        self.state = state;
+        if matches!(
+            state,
+            ConnectionState::Optimised
+                | ConnectionState::ReduceOnly
+                | ConnectionState::PassThrough
+                | ConnectionState::Denied
+        ) {
+            self.mode = Some(state);
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match (self.failed, self.reason, self.mode) {
+            (true, Some(Reason::ApplicationReset), _) => Outcome::Reset,
+            (true, _, _) | (_, _, None) => Outcome::Failed,
+            (_, _, Some(ConnectionState::Optimised)) => Outcome::Optimised,
+            (_, _, Some(ConnectionState::ReduceOnly)) => Outcome::ReduceOnly,
+            (_, _, Some(ConnectionState::Denied)) => Outcome::Denied,
+            (_, _, Some(_)) => Outcome::PassThrough,
+        }
+    }
+}
+
+impl ConnectionHandle {
+    /// Number of the connection, unique in this process.
+    pub fn id(&self) -> u64 {
+        self.entry.id
+    }
+
+    /// The ledger its tasks write to.
+    pub fn ledger(&self) -> &Arc<ConnectionLedger> {
+        &self.entry.ledger
+    }
+
+    /// Names the peer that carries the connection. To be called before the first byte, since sums are kept by peer.
+    pub fn set_peer(&self, name: &str) {
+        lock(&self.entry.progress).peer = name.to_owned();
+    }
+
+    pub fn set_state(&self, state: ConnectionState) {
+        lock(&self.entry.progress).enter(state);
+    }
+
+    /// Enters a state that needs a reason, above all pass-through and denied, which are then counted as not optimised
+    /// (once a connection). `detail` says more in words and may be empty.
+    pub fn set_state_because(&self, state: ConnectionState, reason: Reason, detail: &str) {
+        let mut progress = lock(&self.entry.progress);
+        progress.enter(state);
+        progress.reason = Some(reason);
+        progress.detail = text::clean(detail, TEXT_CHARS_MAX);
+        let counts = matches!(state, ConnectionState::PassThrough | ConnectionState::Denied);
+        let first = counts && !progress.counted;
+        progress.counted |= counts;
+        drop(progress);
+        if first {
+            self.table.count_not_optimised(reason);
+        }
+    }
+
+    /// Says that the connection ends by `reason` and not by its own close. The entry closes when the handle is dropped.
+    pub fn fail(&self, reason: Reason, detail: &str) {
+        let mut progress = lock(&self.entry.progress);
+        progress.failed = true;
+        progress.reason = Some(reason);
+        progress.detail = text::clean(detail, TEXT_CHARS_MAX);
+    }
+}
+
+impl Drop for ConnectionHandle {
+    fn drop(&mut self) {
+        self.table.close(&self.entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn table() -> Arc<ConnectionTable> {
+        Arc::new(ConnectionTable::new(Arc::new(Mutex::new(PeerLabels::new()))))
+    }
+
+    fn info(peer: &str) -> ConnectionInfo {
+        ConnectionInfo {
+            client: "192.0.2.7:50000".parse().unwrap(),
+            target: "files.example:445".into(),
+            protocol: Protocol::Smb,
+            peer: peer.into(),
+            rule: "optimise 445".into(),
+            opened_at: SystemTime::now(),
+        }
+    }
+
+    #[test]
+    fn a_closed_connection_is_folded_once() {
+        let table = table();
+        let handle = table.register(info("dc"));
+        handle.set_state(ConnectionState::Optimised);
+        handle.ledger().lan_up.add(100);
+        assert_eq!(table.totals().sum().lan_up, 100);
+        assert_eq!(table.totals().states[ConnectionState::Optimised as usize], 1);
+        drop(handle);
+        for _ in 0..3 {
+            assert_eq!(table.totals().sum().lan_up, 100);
+        }
+        assert_eq!(table.totals().states, [0; 8]);
+        assert_eq!(table.totals().outcomes[&(Outcome::Optimised, None)], 1);
+        assert!(lock(&table.table).lingering.is_empty());
+    }
+
+    #[test]
+    fn a_late_writer_loses_nothing() {
+        let table = table();
+        let handle = table.register(info("dc"));
+        let ledger = handle.ledger().clone();
+        drop(handle);
+        assert_eq!(table.totals().sum().lan_down, 0);
+        ledger.lan_down.add(7);
+        assert_eq!(table.totals().sum().lan_down, 7);
+        drop(ledger);
+        assert_eq!(table.totals().sum().lan_down, 7);
+        assert!(lock(&table.table).lingering.is_empty());
+    }
+
+    #[test]
+    fn sums_never_fall_and_lose_nothing_while_connections_come_and_go() {
+        let table = table();
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let table = table.clone();
+                thread::spawn(move || {
+                    for i in 0..500 {
+                        let handle = table.register(info(["a", "b"][i % 2]));
+                        handle.set_state(ConnectionState::ReduceOnly);
+                        let ledger = handle.ledger().clone();
+                        ledger.lan_up.add(1);
+                        if (i + worker) % 3 == 0 {
+                            drop(handle);
+                        }
+                        ledger.lan_up.add(1);
+                    }
+                })
+            })
+            .collect();
+        let mut last = 0;
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            let now = table.totals().sum().lan_up;
+            assert!(now >= last, "{now} after {last}");
+            last = now;
+        }
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(table.totals().sum().lan_up, 4 * 500 * 2);
+        assert_eq!(table.totals().outcomes[&(Outcome::ReduceOnly, None)], 2_000);
+    }
+
+    #[test]
+    fn reasons_are_counted_once_a_connection() {
+        let table = table();
+        let handle = table.register(info(""));
+        for _ in 0..2 {
+            handle.set_state_because(ConnectionState::PassThrough, Reason::PeerAbsent, "");
+        }
+        assert_eq!(table.totals().not_optimised[&Reason::PeerAbsent], 1);
+        assert_eq!(table.live()[0].reason, Some(Reason::PeerAbsent));
+        drop(handle);
+        let totals = table.totals();
+        assert_eq!(totals.outcomes[&(Outcome::PassThrough, Some(Reason::PeerAbsent))], 1);
+        assert_eq!(&*totals.ledgers.keys().next().unwrap().0, "none");
+    }
+
+    #[test]
+    fn ends_are_told_apart() {
+        let table = table();
+        table.register(info("dc")).fail(Reason::ApplicationReset, "");
+        table.register(info("dc")).fail(Reason::ProofFailed, "run digest");
+        drop(table.register(info("dc")));
+        let outcomes = table.totals().outcomes;
+        assert_eq!(outcomes[&(Outcome::Reset, Some(Reason::ApplicationReset))], 1);
+        assert_eq!(outcomes[&(Outcome::Failed, Some(Reason::ProofFailed))], 1);
+        assert_eq!(outcomes[&(Outcome::Failed, None)], 1, "one that never left opening has failed");
+        assert_eq!(table.closed()[1].detail, "run digest");
+    }
+
+    #[test]
+    fn lists_are_bounded() {
+        let table = table();
+        let held: Vec<_> = (0..LINGERING_MAX + 50)
+            .map(|_| {
+                let handle = table.register(info("dc"));
+                handle.ledger().lan_up.add(1);
+                handle.ledger().clone()
+            })
+            .collect();
+        assert_eq!(table.closed().len(), CLOSED_LISTED_MAX);
+        assert!(lock(&table.table).lingering.len() <= LINGERING_MAX);
+        assert_eq!(table.totals().sum().lan_up, held.len() as u64);
+    }
+}
