@@ -1,0 +1,50 @@
+use bytes::Bytes;
+use isthmus_types::{Domain, Reason};
+use std::net::SocketAddr;
+
+/// What a session's two ends say to each other, delivered once and in order (except [`Message::Reset`] and
+/// [`Message::Failed`], which overtake what they make void).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Client to server, first.
+    Open(Open),
+    /// Server to client: the target is connected. Carries the name of the recording of the downward direction.
+    Opened { recording: u64 },
+    /// Server to client instead of `Opened`; ends the session. The detail is cut to 255 bytes.
+    Failed { reason: Reason, detail: String },
+    /// One frame of the reduction core, opaque: 1 to `FRAME_WIRE_BYTES_MAX` bytes.
+    Data(Bytes),
+    /// The peer's data message number `frame` (from 0, per session and direction) refers to content that this side
+    /// lacks: `len` bytes from `offset` of the LAN bytes that it stands for.
+    Miss { frame: u64, offset: u32, len: u32 },
+    /// Answer to a miss: 1 to `REPAIR_BYTES_MAX` bytes.
+    Repair { frame: u64, offset: u32, data: Bytes },
+    /// This direction's end of stream; no `Data` follows, but misses and repairs may.
+    Fin,
+    /// Both directions are over at once; what was not delivered is dropped.
+    Reset { reason: Reason },
+}
+
+/// The client-side proxy's request to connect an outer connection to its target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Host name or address of the target, 1 to 255 bytes.
+    pub host: String,
+    /// Port of the target.
+    pub port: u16,
+    /// Reduction domain, at most 64 bytes.
+    pub domain: Domain,
+    /// Whether `Data` carries reduction frames (true) or plain LAN bytes (false).
+    pub reduce: bool,
+    /// Name of the recording of the upward direction.
+    pub recording: u64,
+    /// Where the outer connection came from.
+    pub source: SocketAddr,
+}
+
+impl Message {
+    /// Whether the message ends the session by overtaking everything else.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self, Message::Failed { .. } | Message::Reset { .. })
+    }
+}
