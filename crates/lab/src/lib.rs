@@ -7,9 +7,11 @@ pub mod corpus;
 mod error;
 mod place;
 pub mod proc;
+mod topology;
 pub mod wan;
 pub mod work;
 
 pub use error::{LabError, Result};
 pub use place::Place;
 pub use proc::{Proc, ProcSpec, Usage};
+pub use topology::{Namespace, WanLab};
