@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
-use crate::allow::Allow;
-use crate::sections::{Admin, Channels, Compression, Drain, Limits, Log, Store, Tls};
+use crate::allow::{ALLOW_MAX, Allow, AllowEntry};
+use crate::reader::{Reader, Section};
+use crate::schema;
+use crate::sections::{Admin, Channels, Compression, Drain, Limits, ListenAddress, Log, Store, Tls};
 
 /// Everything the server-side proxy is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,4 +22,67 @@ pub struct ServerConfig {
     pub log: Log,
     pub drain: Drain,
     pub compression: Compression,
+}
+
+impl ServerConfig {
+    pub(crate) fn build(reader: &mut Reader<'_>) -> Option<ServerConfig> {
+        let section = reader.section("listen");
+        let listen = reader.parsed::<ListenAddress>(&section, &schema::LISTEN_ADDRESS).map(|listen| listen.0);
+        let tls = Tls::build(reader);
+        let allow = build_allow(reader);
+        let store = Store::build(reader, &schema::STORE_PATH_SERVER);
+        let limits = Limits::build(reader);
+        let channels = Channels::build(reader);
+        let taken: Vec<_> = listen.iter().map(|address| (*address, schema::LISTEN_ADDRESS.path())).collect();
+        let admin = Admin::build(reader, &schema::ADMIN_LISTEN_SERVER, &taken);
+        let log = Log::build(reader);
+        let drain = Drain::build(reader);
+        let compression = Compression::build(reader);
+        Some(ServerConfig {
+            listen: listen?,
+            tls: tls?,
+            allow: allow?,
+            store: store?,
+            limits: limits?,
+            channels: channels?,
+            admin: admin?,
+            log: log?,
+            drain: drain?,
+            compression: compression?,
+        })
+    }
+}
+
+fn build_allow(reader: &mut Reader<'_>) -> Option<Allow> {
+    let faults_before = reader.errors.len();
+    let sections = reader.sections("allow", ALLOW_MAX);
+    if sections.is_empty() && reader.errors.len() == faults_before {
+        let expected = "at least one [[allow]], such as destination = [\"fs1.example\", \"10.1.0.0/16\"]";
+        reader.missing_section("allow", expected);
+    }
+    let entries: Vec<Option<AllowEntry>> =
+        sections.iter().map(|section| build_entry(reader, section)).collect();
+    entries.into_iter().collect::<Option<Vec<_>>>().map(Allow::new)
+}
+
+fn build_entry(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<AllowEntry> {
+    let destination = reader.list(section, &schema::ALLOW_DESTINATION);
+    let ports = reader.list(section, &schema::ALLOW_PORTS);
+    let (destination, ports) = (destination?, ports?);
+    // An empty list restricts nothing in a rule; here it would allow nothing, which nobody writes on purpose.
+    if destination.is_empty() {
+        reader.conflict(
+            section,
+            &schema::ALLOW_DESTINATION,
+            "an empty list allows nothing; name a target or leave the entry out",
+        );
+    }
+    if ports.is_empty() {
+        reader.conflict(
+            section,
+            &schema::ALLOW_PORTS,
+            "an empty list allows nothing; name a port or leave the key out",
+        );
+    }
+    Some(AllowEntry { destination, ports })
 }
