@@ -89,14 +89,15 @@ fn parse<C>(
     }
 }
 
-/// Around broken text keys may be lost or half read, so nothing is said to be missing and nothing more about the line.
+/// Around broken text sections and keys may be lost or half read. What is then missing, of the wrong type or in conflict
+/// may be so for that reason only; unknown keys and impossible values on other lines are what they are.
 fn keep_what_syntax_errors_did_not_cause(syntax: &[ConfigError], errors: &mut Vec<ConfigError>) {
     if syntax.is_empty() {
         return;
     }
     errors.retain(|error| {
-        let unsure = matches!(error.problem, Problem::Missing { .. } | Problem::Conflict(_));
-        !unsure && !syntax.iter().any(|broken| broken.place == error.place)
+        let sure = matches!(error.problem, Problem::UnknownKey { .. } | Problem::Impossible { .. });
+        sure && !syntax.iter().any(|broken| broken.place == error.place)
     });
 }
 

@@ -213,7 +213,7 @@ impl<'t> Reader<'t> {
     pub fn label(&mut self, section: &Section<'_>, key: &'static Key) -> Option<String> {
         let parse = |text: &str| {
             if text.is_empty() || text.len() > TEXT_LEN_MAX {
-                Err(format!("has not 1 to {TEXT_LEN_MAX} bytes"))
+                Err(format!("is not 1 to {TEXT_LEN_MAX} bytes long"))
             } else if text.contains(char::is_control) {
                 Err("has control characters".into())
             } else {

@@ -219,7 +219,7 @@ impl FromStr for DomainScope {
             }
             _ => {}
         }
-        let label = text.strip_prefix("label:").ok_or("is none of them")?;
+        let label = text.strip_prefix("label:").ok_or("is unknown")?;
         if label.is_empty() || label.len() > LABEL_LEN_MAX {
             return Err(format!("must have 1 to {LABEL_LEN_MAX} characters after \"label:\""));
         }

@@ -114,7 +114,7 @@ impl Shape {
     pub fn expected(&self) -> String {
         let or = |words: &[&str]| words.iter().map(|w| format!("{w:?}")).collect::<Vec<_>>().join(", ");
         match self {
-            Shape::Text => "text".into(),
+            Shape::Text => "a short text".into(),
             Shape::Path => "the path of a file or directory".into(),
             Shape::HostPort(port) => {
                 format!("a host, with a port unless it is {port}, such as \"server.example:{port}\"")

@@ -52,7 +52,7 @@ macro_rules! words {
             fn from_str(text: &str) -> Result<Self, String> {
                 match text {
                     $($word => Ok($variant),)+
-                    _ => Err("is not one of them".into()),
+                    _ => Err("is unknown".into()),
                 }
             }
         }
@@ -100,7 +100,7 @@ impl FromStr for CompressionLevel {
         match text.parse::<u8>() {
             _ if text == "auto" => Ok(CompressionLevel::Auto),
             Ok(level) if (least..=most).contains(&level) => Ok(CompressionLevel::Fixed(level)),
-            _ => Err("is neither".into()),
+            _ => Err("is no such level".into()),
         }
     }
 }

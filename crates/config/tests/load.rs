@@ -1,5 +1,7 @@
 //! Files, environment and flags together: precedence, examples, round trips, limits.
 
+#![allow(clippy::unwrap_used, reason = "a failed test is what a panic here means")]
+
 use std::path::{Path, PathBuf};
 
 use isthmus_config::{
