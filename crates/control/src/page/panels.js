@@ -1,1 +1,206 @@
+// Everything but the charts and the table of connections.
 
+import { bytes, clock, count, date, duration, factor, milliseconds, rate, reduction, share, word } from "./format.js";
+import { setClass, setText } from "./connections.js";
+
+const find = (id) => document.getElementById(id);
+
+const LEDGER = [
+  { key: "run", name: "Position runs", help: "content that was seen before, in the same order" },
+  { key: "chunk", name: "Known chunks", help: "pieces that were seen before" },
+  { key: "delta", name: "Deltas", help: "changes against similar old content" },
+  { key: "compression", name: "Compression", help: "new content, made smaller" },
+  { key: "local_answer", name: "Local answers", help: "not asked of the far side at all" },
+];
+
+function element(name, className, text) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text != null) made.textContent = text;
+  return made;
+}
+
+// Rebuilt only when what it shows has changed, so that a text selection and the focus survive an update.
+function rebuild(host, value, build) {
+  const shown = JSON.stringify(value);
+  if (host.dataset.shown === shown) return;
+  host.dataset.shown = shown;
+  host.replaceChildren(...build());
+}
+
+function list(host, pairs) {
+  rebuild(host, pairs, () => pairs.map(([term, text, note]) => {
+    const row = element("div");
+    const dd = element("dd", note ?? "", text);
+    row.append(element("dt", "", term), dd);
+    return row;
+  }));
+}
+
+export function showHead(summary) {
+  document.title = `${summary.name} – Isthmus`;
+  setText(find("side"), `${summary.side} proxy`);
+  setText(find("name"), summary.name);
+  setText(find("uptime"), duration(summary.uptime_seconds));
+  setText(find("version"), summary.version);
+  const state = summary.draining ? "draining" : summary.ready ? "ready" : "not ready";
+  setText(find("state"), word(state));
+  setClass(find("state"), `pill ${summary.ready ? "good" : summary.draining ? "warning" : "bad"}`);
+}
+
+export function showAlarms(alarms) {
+  const host = find("alarms");
+  host.hidden = alarms.length === 0;
+  rebuild(host, alarms, () => alarms.map(({ severity, title, text }) => {
+    const notice = element("div", `notice ${severity}`);
+    const head = element("strong", "", title);
+    head.prepend(element("span", "visually-hidden", severity === "error" ? "Error: " : "Warning: "));
+    notice.append(head, element("p", "", text));
+    return notice;
+  }));
+}
+
+export function showReduction({ reduction: windows, rates }) {
+  const idle = windows.now.lan_bytes === 0;
+  const shown = idle ? windows.hour : windows.now;
+  setText(find("reduction-now"), reduction(shown.data_reduction));
+  const caption = !idle ? "Last minute" : windows.hour.lan_bytes > 0 ? "Last hour; the last minute was quiet" : "No traffic has been carried in the last hour";
+  setText(find("reduction-caption"), caption);
+  setText(find("now-lan"), idle ? bytes(shown.lan_bytes) : rate(rates.lan_up + rates.lan_down));
+  setText(find("now-wan"), idle ? bytes(shown.wan_bytes) : rate(rates.wan_up + rates.wan_down));
+  setText(find("now-capacity"), factor(shown.capacity_increase));
+  const rows = [["Last minute", windows.now], ["Last hour", windows.hour], ["24 hours", windows.day], ["Since start", windows.total]];
+  const cells = rows.map(([name, w]) => [name, bytes(w.lan_bytes), bytes(w.wan_bytes), reduction(w.data_reduction)]);
+  rebuild(find("windows"), cells, () => cells.map(([name, ...numbers]) => {
+    const tr = element("tr");
+    const th = element("th", "", name);
+    th.scope = "row";
+    tr.append(th, ...numbers.map((text) => element("td", "num", text)));
+    return tr;
+  }));
+}
+
+export function showLedger({ reduction: { hour } }) {
+  const lan = hour.lan_bytes;
+  const saved = LEDGER.map((entry) => ({ ...entry, bytes: hour.saved_bytes[entry.key] ?? 0 }));
+  const total = saved.reduce((sum, entry) => sum + entry.bytes, 0);
+  const crossed = { key: "crossed", name: "Crossed the WAN", help: "all bytes on the inner channels, TLS and acknowledgements included", bytes: hour.wan_bytes };
+  const entries = [...saved.filter((entry) => entry.bytes > 0 || entry.key !== "local_answer"), crossed];
+  const whole = Math.max(lan, total + hour.wan_bytes, 1);
+  const texts = entries.map((entry) => [entry.key, entry.name, entry.help, bytes(entry.bytes), share(entry.bytes, lan)]);
+  rebuild(find("ledger"), texts, () => texts.map(([key, name, help, size, part]) => {
+    const tr = element("tr");
+    const th = element("th", `key ${key}`, name);
+    th.scope = "row";
+    th.title = help;
+    tr.append(th, element("td", "num", size), element("td", "num", part));
+    return tr;
+  }));
+  const stack = find("ledger-stack");
+  if (stack.children.length !== entries.length) stack.replaceChildren(...entries.map(({ key }) => element("span", key)));
+  entries.forEach((entry, i) => {
+    stack.children[i].style.width = `${(100 * entry.bytes) / whole}%`;
+  });
+  stack.hidden = lan === 0;
+  setText(find("ledger-caption"), lan > 0 ? `${bytes(lan)} on the LAN in the last hour` : "Nothing has been carried in the last hour.");
+  const passed = hour.passed_bytes;
+  setText(find("ledger-note"), passed > 0 ? `Beside this, ${bytes(passed)} were passed through untouched; they are no part of the reduction.` : "");
+}
+
+export function showPeers({ peers, total }, summary) {
+  const empty = find("peers-empty");
+  empty.hidden = peers.length > 0;
+  if (peers.length === 0) {
+    setText(empty, summary.side === "server-side"
+      ? "No peer has connected yet. A client-side proxy appears here once it has dialled this one with a certificate of the same authority."
+      : "No peer is configured. Name the server-side proxy under [peer] in the configuration.");
+  }
+  const now = summary.now;
+  const texts = peers.map((p) => ({
+    key: [p.name, p.address],
+    state: p.state,
+    reason: [p.reason_text, p.detail].filter(Boolean).join(": "),
+    facts: [
+      ["Since", `${duration(now - p.since)} (${clock(p.since, false)})`],
+      ["Round trip", milliseconds(p.rtt_seconds)],
+      ["Version", p.version || "–"],
+      ["Channels", `${count(p.channels_busy)} busy, ${count(p.channels_pooled)} waiting`],
+      ["Sent / received", `${bytes(p.wan_sent)} / ${bytes(p.wan_received)}`],
+      ["Links lost / resumed", `${count(p.link_failures)} / ${count(p.resumes)}`],
+    ],
+  }));
+  const more = total > peers.length ? total - peers.length : 0;
+  rebuild(find("peers"), [texts, more], () => [
+    ...texts.map(peer),
+    ...(more ? [element("li", "caption", `and ${count(more)} more`)] : []),
+  ]);
+}
+
+function peer({ key: [name, address], state, reason, facts }) {
+  const li = element("li");
+  const head = element("p", "peer-head");
+  const pill = element("span", `pill ${{ up: "good", connecting: "warning", down: "bad" }[state]}`, word(state));
+  head.append(pill, element("strong", "", name), element("span", "caption", address));
+  const dl = element("dl", "facts-grid");
+  for (const [term, text] of facts) {
+    const row = element("div");
+    row.append(element("dt", "", term), element("dd", "", text));
+    dl.append(row);
+  }
+  li.append(head);
+  if (reason) li.append(element("p", "why", reason));
+  li.append(dl);
+  return li;
+}
+
+export function showStore(store) {
+  const state = { learning: ["Learning", "good"], not_learning: ["Not learning", "warning"], unusable: ["Unusable", "bad"] }[store.state];
+  setText(find("store-state"), state[0]);
+  setClass(find("store-state"), `pill ${state[1]}`);
+  setText(find("store-why"), store.why ?? "");
+  const percent = 100 * (store.fill ?? 0);
+  const meter = find("store-meter");
+  meter.setAttribute("aria-valuenow", percent.toFixed(0));
+  meter.setAttribute("aria-valuetext", `${bytes(store.bytes)} of ${bytes(store.cap_bytes)}`);
+  meter.firstElementChild.style.width = `${Math.min(100, percent)}%`;
+  const reads = store.cache_hits + store.cache_misses;
+  list(find("store"), [
+    ["Size", `${bytes(store.bytes)} of ${bytes(store.cap_bytes)} (${share(store.bytes, store.cap_bytes)})`],
+    ["Chunks", count(store.chunks)],
+    ["Segments", count(store.segments)],
+    ["Evicted since start", bytes(store.evicted_bytes)],
+    ["Set aside as damaged", count(store.quarantined), store.quarantined > 0 ? "bad-text" : ""],
+    ["Reads from memory", reads ? share(store.cache_hits, reads) : "–"],
+    ["Encrypted at rest", store.encrypted ? "Yes" : "No"],
+    ["Identity", store.identity ? `${store.identity.slice(0, 8)}…, opening ${count(store.generation)}` : "–"],
+  ]);
+}
+
+export function showEvents({ events }) {
+  find("events-empty").hidden = events.length > 0;
+  find("events").hidden = events.length === 0;
+  const texts = events.map((e) => [e.id, e.at, e.level, e.count > 1 ? `${e.text} (${count(e.count)} times)` : e.text]);
+  rebuild(find("events"), texts, () => texts.map(([, at, level, text]) => {
+    const li = element("li", level);
+    const time = element("time", "", clock(at));
+    time.dateTime = new Date(at * 1000).toISOString();
+    const mark = element("span", "mark", { info: "", warning: "Warning", error: "Error" }[level]);
+    li.append(time, ...(level === "info" ? [] : [mark]), element("span", "text", text));
+    return li;
+  }));
+}
+
+export function showProxy(summary) {
+  const { connections, admission, reduction_work: work } = summary;
+  const kinds = { own: "Certificate", authority: "Authority", revocation_list: "Revocation list" };
+  list(find("proxy"), [
+    ["Open connections", `${count(connections.open)}, up to ${count(admission.stop_at)} optimised`],
+    ["Ended since start", count(connections.ended)],
+    ["Not optimised since start", count(Object.values(connections.not_optimised).reduce((a, b) => a + b, 0))],
+    ["Frames sent / restored", `${count(work.frames_encoded)} / ${count(work.frames_decoded)}`],
+    ["References missed / repaired", `${count(work.misses)} / ${count(work.repairs)}`],
+    ["Proofs failed", count(work.proof_failures), work.proof_failures > 0 ? "bad-text" : ""],
+    ...summary.certificates.map((c) => [`${kinds[c.kind]} ends`, `${date(c.expires_at)}, in ${duration(c.expires_at - summary.now).split(" ")[0]}`]),
+  ]);
+  list(find("configuration"), summary.configuration.map(({ key, value }) => [key, value]));
+}
