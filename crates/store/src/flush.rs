@@ -1,0 +1,101 @@
+//! The background thread: flushes what was appended, watches free space, and keeps the catalogue up to date.
+
+use crate::shared::{Learning, Shared};
+use crate::sync::{lock, read};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How often free space and the catalogue's size are looked at, and uses are told apart.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the segments' last uses are saved, in watches.
+const SAVE_WATCHES: u32 = 10;
+/// After a failed write that was no lack of space, learning is tried again after so many watches.
+const RETRY_WATCHES: u32 = 5;
+/// Free space must be this share above the floor before learning resumes, so that it does not flap.
+const RESUME_SHARE: u64 = 8;
+
+/// Runs until the sender is gone.
+pub(crate) fn run(shared: &Shared, interval: Duration, stop: &Receiver<()>) {
+    let mut watched = Instant::now();
+    let mut watches = 0u32;
+    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(interval) {
+        shared.flush();
+        if watched.elapsed() >= WATCH_INTERVAL {
+            watched = Instant::now();
+            watches = watches.wrapping_add(1);
+            shared.watch(watches.is_multiple_of(RETRY_WATCHES));
+            if watches.is_multiple_of(SAVE_WATCHES) {
+                shared.save_uses();
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Brings what was appended so far to disk.
+    pub fn flush(&self) {
+        let (files, addr) = {
+            let mut writer = lock(&self.writer);
+            (writer.take_unflushed(), writer.next_addr)
+        };
+        match files.iter().try_for_each(|file: &Arc<File>| file.sync_data()) {
+            Ok(()) => {
+                self.durable.fetch_max(addr, Ordering::Release);
+            }
+            // What a failed flush leaves in the page cache is not to be trusted, so the segment ends here.
+            Err(e) => {
+                self.write_failed(&mut lock(&self.writer), &e);
+            }
+        }
+    }
+
+    /// Looks at free space, the catalogue's size and the uses of records. `retry`: try again after a failed write.
+    pub fn watch(&self, retry: bool) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.catalogue_bytes.store(self.catalogue.bytes(), Ordering::Relaxed);
+        let mut writer = lock(&self.writer);
+        if writer.since_cooling >= self.cap_bytes / 2 {
+            writer.since_cooling = 0;
+            read(&self.table).cool();
+        }
+        drop(writer);
+        let free = self.disk.free_bytes(&self.dir);
+        if self.next_learning(&free, retry) == Learning::On {
+            if self.set_learning(Learning::On) {
+                tracing::info!(dir = %self.dir.display(), "the store learns again");
+            }
+        } else if self.learning() == Learning::On && self.set_learning(Learning::DiskFull) {
+            let free = free.unwrap_or(0);
+            tracing::error!(dir = %self.dir.display(), free, "too little free space: the store stops learning and goes on serving");
+        }
+    }
+
+    /// Saves when each segment was last used.
+    pub fn save_uses(&self) {
+        let segments: Vec<_> = read(&self.table).segments.values().cloned().collect();
+        for segment in segments {
+            let last_use = segment.last_use.load(Ordering::Relaxed);
+            if segment.saved_use.swap(last_use, Ordering::Relaxed) != last_use {
+                self.catalogue.save_segment(segment.number, last_use, None);
+            }
+        }
+    }
+
+    fn next_learning(&self, free: &io::Result<u64>, retry: bool) -> Learning {
+        let now = self.learning();
+        // Not knowing the free space is no reason to stop; a write will tell.
+        let Ok(free) = free else { return now };
+        match now {
+            Learning::On if *free < self.free_floor_bytes => Learning::DiskFull,
+            Learning::DiskFull if *free >= self.free_floor_bytes + self.free_floor_bytes / RESUME_SHARE => {
+                Learning::On
+            }
+            Learning::WriteFailed if retry => Learning::On,
+            now => now,
+        }
+    }
+}
