@@ -68,6 +68,8 @@ pub struct Endpoint {
     heard: Ack,
     told: Told,
     liveness: Liveness,
+    /// A probe that the driver asked for is not answered yet.
+    probing: bool,
     link_up: bool,
 }
 
@@ -107,6 +109,7 @@ impl Endpoint {
             heard: Ack::default(),
             told: Told::default(),
             liveness: Liveness::new(now),
+            probing: false,
             link_up: true,
         }
     }
@@ -121,9 +124,16 @@ impl Endpoint {
         self.session
     }
 
-    /// Whether both directions of the open session have ended.
-    pub fn is_half_settled(&self) -> bool {
-        self.steps.sent_fin && self.steps.got_fin
+    /// Whether a message is here for [`Endpoint::recv`].
+    pub fn has_message(&self) -> bool {
+        self.terminal.is_some() || !self.inbox.is_empty()
+    }
+
+    /// Whether the open session needs nothing more from this side's application to end cleanly: both directions have
+    /// ended, everything is taken, and all that was received is restored.
+    pub fn settles_alone(&self) -> bool {
+        let Steps { sent_fin, got_fin, data_got, .. } = self.steps;
+        sent_fin && got_fin && self.inbox.is_empty() && self.told.own.restored >= data_got
     }
 
     /// Whether a sender may go on. When not, wait until the peer has taken or the link has written something.
@@ -226,6 +236,7 @@ impl Endpoint {
     /// A new link has taken over; the peer has every sequenced frame before number `arrived`.
     pub fn link_up(&mut self, arrived: u64, now: Instant) -> Result<(), Error> {
         self.link_up = true;
+        self.probing = false;
         self.liveness = self.liveness.renewed(now);
         self.heard = Ack { odd: self.session & 1 == 1, ..Ack::default() };
         self.told.sent = Ack::default();
@@ -266,7 +277,11 @@ impl Endpoint {
                 Ok(())
             }
             Frame::Ping { .. } => Err(Error::PeerMisbehaved("pings faster than it reads")),
-            Frame::Pong { .. } => Ok(()),
+            Frame::Pong { .. } => {
+                self.probing = false;
+                self.note_waiting(now);
+                Ok(())
+            }
             _ => Err(Error::PeerMisbehaved("set-up frame on a channel in use")),
         }
     }
@@ -293,18 +308,28 @@ impl Endpoint {
         self.settle();
     }
 
-    /// When [`Endpoint::handle_timeout`] is to be called next. May move forwards or back after any other call.
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    /// When [`Endpoint::handle_timeout`] or, while the link is `writable`, [`Endpoint::fill`] is to be called next. May
+    /// move forwards or back after any other call.
+    pub fn poll_timeout(&self, writable: bool) -> Option<Instant> {
         if !self.link_up {
             return None;
         }
-        self.told.due.into_iter().chain(self.liveness.deadline()).min()
+        self.told.due.filter(|_| writable).into_iter().chain(self.liveness.deadline()).min()
     }
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.link_up && self.liveness.handle_timeout(now) {
             encode(&Frame::Ping { token: 0 }, self.outbox.urgent());
+        }
+    }
+
+    /// Asks the link for a sign of life, and suspects it when none comes: for a driver that has reason to doubt it.
+    pub fn probe(&mut self, now: Instant) {
+        if self.link_up && !self.probing {
+            self.probing = true;
+            encode(&Frame::Ping { token: 0 }, self.outbox.urgent());
+            self.note_waiting(now);
         }
     }
 
@@ -460,14 +485,10 @@ impl Endpoint {
     /// Goes back to idle when the session has ended cleanly on both sides. The client side waits until its own last
     /// acknowledgement is written, so that the server side is idle before the next open reaches it.
     fn settle(&mut self) {
-        let steps = &self.steps;
         let done = self.state == State::Open
-            && steps.sent_fin
-            && steps.got_fin
+            && self.settles_alone()
             && self.outbox.is_empty()
-            && self.inbox.is_empty()
-            && self.progress.restored >= steps.data_sent
-            && self.told.own.restored >= steps.data_got;
+            && self.progress.restored >= self.steps.data_sent;
         let told = self.told.sent.taken == self.inbox.taken()
             && self.told.sent.restored == self.told.own.restored
             && !self.outbox.has_unsent();
@@ -477,7 +498,7 @@ impl Endpoint {
     }
 
     fn note_waiting(&mut self, now: Instant) {
-        let waiting = self.outbox.is_waiting() || matches!(self.state, State::Ending(_));
+        let waiting = self.probing || self.outbox.is_waiting() || matches!(self.state, State::Ending(_));
         self.liveness.set_waiting(waiting, now);
     }
 }

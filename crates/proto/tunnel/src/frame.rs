@@ -32,6 +32,8 @@ pub enum Frame {
     Ping { token: u64 },
     /// Answers a ping.
     Pong { token: u64 },
+    /// On a control channel, server to client: this channel's link has gone silent; the client should make sure of it.
+    Doubt { channel: ChannelId },
 }
 
 /// Growth of three counters since the last acknowledgement on the same link (since zero, on the first).
@@ -156,6 +158,7 @@ const LINK_RESUMED: u8 = 5;
 const LINK_REFUSE: u8 = 6;
 const LINK_PING: u8 = 7;
 const LINK_PONG: u8 = 8;
+const LINK_DOUBT: u8 = 9;
 
 const OPEN_FLAG_REDUCE: u8 = 1;
 
@@ -289,6 +292,10 @@ fn encode_link(frame: &Frame, body: &mut BytesMut) {
             body.put_u8(LINK_PONG);
             varint::put(body, *token);
         }
+        Frame::Doubt { channel } => {
+            body.put_u8(LINK_DOUBT);
+            body.put_slice(channel);
+        }
         // The caller has dealt with these two.
         Frame::Message(_) | Frame::Ack(_) => {}
     }
@@ -311,6 +318,7 @@ fn link(mut body: &[u8]) -> Result<Frame, Error> {
         }
         LINK_PING => Frame::Ping { token: take_varint(input)? },
         LINK_PONG => Frame::Pong { token: take_varint(input)? },
+        LINK_DOUBT => Frame::Doubt { channel: take_array(input)? },
         _ => return Err(Error::InvalidMessage("unknown link frame")),
     };
     if body.is_empty() { Ok(frame) } else { Err(BAD_BODY) }

@@ -1,0 +1,41 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters of one peer's links. Bytes are counted at the socket, below TLS: handshakes, acknowledgements, heartbeats
+/// and pool refills are all in them.
+#[derive(Debug, Default)]
+pub struct WanCounters {
+    /// Bytes sent to the peer.
+    pub sent: AtomicU64,
+    /// Bytes received from the peer.
+    pub received: AtomicU64,
+    /// TLS handshakes with certificates completed.
+    pub handshakes_full: AtomicU64,
+    /// TLS handshakes completed by session resumption.
+    pub handshakes_resumed: AtomicU64,
+    /// Handshakes, of TLS or of the channel protocol, that failed or were refused.
+    pub handshakes_failed: AtomicU64,
+    /// Links that died with a session open.
+    pub links_lost: AtomicU64,
+    /// Channels that went on over a new link.
+    pub channels_resumed: AtomicU64,
+    /// Sessions that ended because no new link came in time or the peer had lost the channel.
+    pub resumes_expired: AtomicU64,
+    /// Links closed because the peer broke the protocol.
+    pub protocol_errors: AtomicU64,
+    /// Channels that are connected now, in use or pooled.
+    pub channels: AtomicU64,
+}
+
+impl WanCounters {
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(counter: &AtomicU64) {
+        WanCounters::add(counter, 1);
+    }
+
+    pub(crate) fn uncount(counter: &AtomicU64) {
+        counter.fetch_sub(1, Ordering::Relaxed);
+    }
+}
