@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn certificates_warn_in_time() {
-        let day = |n| UNIX_EPOCH + Duration::from_secs(n * 86_400 + 3_600);
+        let day = |n: u64| UNIX_EPOCH + Duration::from_secs(n * 86_400 + 3_600);
         for (expires, title) in [
             (day(99), Some("This proxy's certificate has expired")),
             (day(100), Some("This proxy's certificate expires today")),

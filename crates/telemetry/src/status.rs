@@ -226,7 +226,7 @@ impl PeerStatus {
                 NotReady { reason: *reason, text: format!("peer {} is down: {reason}", self.name) }
             }
             PeerState::Down { reason, detail } => {
-                NotReady { reason: *reason, text: format!("peer {} is down: {reason}: {detail}", self.name) }
+                NotReady { reason: *reason, text: format!("peer {} is down: {detail}", self.name) }
             }
             _ => NotReady {
                 reason: Reason::PeerAbsent,

@@ -4,8 +4,8 @@
 import { clock } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const HEIGHT = 220;
-const PAD = { top: 10, right: 10, bottom: 26, left: 66 };
+const HEIGHT_MIN = 220;
+const PAD = { top: 10, right: 10, bottom: 26, left: 78 };
 const X_TICKS = { 3600: 900, 86400: 14400 };
 
 function make(name, attributes = {}, parent = null) {
@@ -63,7 +63,8 @@ export function chart(host, options) {
 
   function draw() {
     const width = Math.max(220, frame.clientWidth);
-    svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    const height = Math.max(HEIGHT_MIN, frame.clientHeight);
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const columns = options.series.map(({ key }) => data.columns[key] ?? []);
     const values = columns.flat().filter((v) => v != null);
     const ticks = options.scale(values.length ? Math.max(...values) : 0);
@@ -71,10 +72,11 @@ export function chart(host, options) {
     const [foot, top] = [ticks[0], ticks[ticks.length - 1]];
     shape = {
       width,
+      height,
       length,
       columns,
       x: (i) => width - PAD.right - ((length - 1 - i) * data.step * (width - PAD.left - PAD.right)) / data.span,
-      y: (v) => HEIGHT - PAD.bottom - ((Math.min(Math.max(v, foot), top) - foot) * (HEIGHT - PAD.top - PAD.bottom)) / (top - foot),
+      y: (v) => height - PAD.bottom - ((Math.min(Math.max(v, foot), top) - foot) * (height - PAD.top - PAD.bottom)) / (top - foot),
     };
     drawGrid(width, ticks);
     columns.forEach((column, s) => {
@@ -126,7 +128,7 @@ export function chart(host, options) {
     for (let ago = data.span; ago >= 0; ago -= narrow ? every * 2 : every) {
       const x = width - PAD.right - (ago * inner) / data.span;
       const anchor = ago === 0 ? "end" : "middle";
-      parts.push(label(x, HEIGHT - 6, anchor, ago === 0 ? "now" : `−${ago < 7200 ? `${ago / 60} min` : `${ago / 3600} h`}`));
+      parts.push(label(x, shape.height - 6, anchor, ago === 0 ? "now" : `−${ago < 7200 ? `${ago / 60} min` : `${ago / 3600} h`}`));
     }
     grid.replaceChildren(...parts);
   }
@@ -141,7 +143,7 @@ export function chart(host, options) {
     if (!shape || shape.length === 0) return;
     chosen = i;
     const x = shape.x(i);
-    for (const [key, value] of Object.entries({ x1: x, x2: x, y1: PAD.top, y2: HEIGHT - PAD.bottom, visibility: "visible" })) {
+    for (const [key, value] of Object.entries({ x1: x, x2: x, y1: PAD.top, y2: shape.height - PAD.bottom, visibility: "visible" })) {
       cursor.setAttribute(key, value);
     }
     const rows = options.series.map(({ key, name }, s) => {

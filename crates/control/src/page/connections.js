@@ -31,7 +31,7 @@ export function connectionTable(changed) {
   const sortField = find("connections-sort");
   for (const { head: text, sort: key } of COLUMNS.filter((column) => column.sort)) {
     for (const direction of ["ascending", "descending"]) {
-      const option = new Option(`${text} ${direction === "ascending" ? "↑" : "↓"}`, `${key} ${direction}`);
+      const option = new Option(`Sort: ${text} ${direction === "ascending" ? "↑" : "↓"}`, `${key} ${direction}`);
       sortField.append(option);
     }
   }

@@ -2,7 +2,7 @@
 
 import { chart, roundTicks } from "./chart.js";
 import { connectionTable, setText } from "./connections.js";
-import { clock, duration, rate, reduction } from "./format.js";
+import { axisRate, clock, duration, rate, reduction } from "./format.js";
 import * as panels from "./panels.js";
 
 const UPDATE_MS = 2000;
@@ -29,7 +29,8 @@ const reductionChart = chart(find("chart-reduction"), {
 const throughputChart = chart(find("chart-throughput"), {
   title: "Throughput on the LAN and on the WAN",
   series: [{ key: "lan", name: "LAN", area: true }, { key: "wan", name: "WAN", area: true }],
-  format: (v) => rate(v),
+  format: axisRate,
+  exact: rate,
   scale: (max) => roundTicks(max * 8, 100000).map((bits) => bits / 8),
   empty: "No traffic yet.",
   describe: ([lan, wan]) => (lan.length ? `Latest: LAN ${rate(last(lan))}, WAN ${rate(last(wan))}.` : "No traffic yet."),

@@ -13,6 +13,11 @@ export function rate(bytesPerSecond) {
   return scaled(bytesPerSecond * 8, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"]);
 }
 
+/** A rate as an axis label: no digits that say nothing. */
+export function axisRate(bytesPerSecond) {
+  return rate(bytesPerSecond).replace(/\.(\d*?)0+(?=\u00a0)/, (_, digits) => (digits ? `.${digits}` : ""));
+}
+
 function scaled(n, units) {
   if (n == null || !Number.isFinite(n)) return NONE;
   let unit = 0;

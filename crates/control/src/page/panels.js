@@ -20,7 +20,8 @@ function element(name, className, text) {
   return made;
 }
 
-// Rebuilt only when what it shows has changed, so that a text selection and the focus survive an update.
+// Rebuilt only when its structure has changed; texts are then written in place. So a text selection and the focus
+// survive an update.
 function rebuild(host, value, build) {
   const shown = JSON.stringify(value);
   if (host.dataset.shown === shown) return;
@@ -29,12 +30,27 @@ function rebuild(host, value, build) {
 }
 
 function list(host, pairs) {
-  rebuild(host, pairs, () => pairs.map(([term, text, note]) => {
+  rebuild(host, pairs.map(([term]) => term), () => pairs.map(([term]) => {
     const row = element("div");
-    const dd = element("dd", note ?? "", text);
-    row.append(element("dt", "", term), dd);
+    row.append(element("dt", "", term), element("dd"));
     return row;
   }));
+  pairs.forEach(([, text, note], i) => {
+    setText(host.children[i].lastChild, text);
+    setClass(host.children[i].lastChild, note ?? "");
+  });
+}
+
+function tableRows(host, rows) {
+  rebuild(host, rows.map(({ head }) => head), () => rows.map(({ head, className, title, cells }) => {
+    const tr = element("tr");
+    const th = element("th", className, head);
+    th.scope = "row";
+    if (title) th.title = title;
+    tr.append(th, ...cells.map(() => element("td", "num")));
+    return tr;
+  }));
+  rows.forEach(({ cells }, i) => cells.forEach((text, j) => setText(host.children[i].children[j + 1], text)));
 }
 
 export function showHead(summary) {
@@ -55,7 +71,10 @@ export function showAlarms(alarms) {
     const notice = element("div", `notice ${severity}`);
     const head = element("strong", "", title);
     head.prepend(element("span", "visually-hidden", severity === "error" ? "Error: " : "Warning: "));
-    notice.append(head, element("p", "", text));
+    const body = element("p");
+    // What stands between backticks is a command.
+    text.split("`").forEach((part, i) => body.append(i % 2 ? element("code", "", part) : part));
+    notice.append(head, body);
     return notice;
   }));
 }
@@ -63,21 +82,19 @@ export function showAlarms(alarms) {
 export function showReduction({ reduction: windows, rates }) {
   const idle = windows.now.lan_bytes === 0;
   const shown = idle ? windows.hour : windows.now;
-  setText(find("reduction-now"), reduction(shown.data_reduction));
-  const caption = !idle ? "Last minute" : windows.hour.lan_bytes > 0 ? "Last hour; the last minute was quiet" : "No traffic has been carried in the last hour";
+  const nothing = shown.lan_bytes === 0;
+  setText(find("reduction-now"), nothing ? "No traffic yet" : reduction(shown.data_reduction));
+  setClass(find("reduction-now"), nothing ? "big none" : "big");
+  const caption = !idle ? "Last minute" : nothing ? "Nothing has been carried over the peer in the last hour" : "Last hour; the last minute was quiet";
   setText(find("reduction-caption"), caption);
   setText(find("now-lan"), idle ? bytes(shown.lan_bytes) : rate(rates.lan_up + rates.lan_down));
   setText(find("now-wan"), idle ? bytes(shown.wan_bytes) : rate(rates.wan_up + rates.wan_down));
   setText(find("now-capacity"), factor(shown.capacity_increase));
   const rows = [["Last minute", windows.now], ["Last hour", windows.hour], ["24 hours", windows.day], ["Since start", windows.total]];
-  const cells = rows.map(([name, w]) => [name, bytes(w.lan_bytes), bytes(w.wan_bytes), reduction(w.data_reduction)]);
-  rebuild(find("windows"), cells, () => cells.map(([name, ...numbers]) => {
-    const tr = element("tr");
-    const th = element("th", "", name);
-    th.scope = "row";
-    tr.append(th, ...numbers.map((text) => element("td", "num", text)));
-    return tr;
-  }));
+  tableRows(find("windows"), rows.map(([head, w]) => ({
+    head,
+    cells: [bytes(w.lan_bytes), bytes(w.wan_bytes), reduction(w.data_reduction)],
+  })));
 }
 
 export function showLedger({ reduction: { hour } }) {
@@ -87,22 +104,20 @@ export function showLedger({ reduction: { hour } }) {
   const crossed = { key: "crossed", name: "Crossed the WAN", help: "all bytes on the inner channels, TLS and acknowledgements included", bytes: hour.wan_bytes };
   const entries = [...saved.filter((entry) => entry.bytes > 0 || entry.key !== "local_answer"), crossed];
   const whole = Math.max(lan, total + hour.wan_bytes, 1);
-  const texts = entries.map((entry) => [entry.key, entry.name, entry.help, bytes(entry.bytes), share(entry.bytes, lan)]);
-  rebuild(find("ledger"), texts, () => texts.map(([key, name, help, size, part]) => {
-    const tr = element("tr");
-    const th = element("th", `key ${key}`, name);
-    th.scope = "row";
-    th.title = help;
-    tr.append(th, element("td", "num", size), element("td", "num", part));
-    return tr;
-  }));
+  tableRows(find("ledger"), entries.map((entry) => ({
+    head: entry.name,
+    className: `key ${entry.key}`,
+    title: entry.help,
+    cells: [bytes(entry.bytes), share(entry.bytes, lan)],
+  })));
   const stack = find("ledger-stack");
   if (stack.children.length !== entries.length) stack.replaceChildren(...entries.map(({ key }) => element("span", key)));
   entries.forEach((entry, i) => {
     stack.children[i].style.width = `${(100 * entry.bytes) / whole}%`;
   });
   stack.hidden = lan === 0;
-  setText(find("ledger-caption"), lan > 0 ? `${bytes(lan)} on the LAN in the last hour` : "Nothing has been carried in the last hour.");
+  find("ledger-table").hidden = lan === 0;
+  setText(find("ledger-caption"), lan > 0 ? `${bytes(lan)} on the LAN in the last hour` : "Nothing has been carried in the last hour. Once it has, this shows what kept it off the WAN.");
   const passed = hour.passed_bytes;
   setText(find("ledger-note"), passed > 0 ? `Beside this, ${bytes(passed)} were passed through untouched; they are no part of the reduction.` : "");
 }
@@ -116,12 +131,11 @@ export function showPeers({ peers, total }, summary) {
       : "No peer is configured. Name the server-side proxy under [peer] in the configuration.");
   }
   const now = summary.now;
+  const more = total > peers.length ? total - peers.length : 0;
   const texts = peers.map((p) => ({
-    key: [p.name, p.address],
-    state: p.state,
-    reason: [p.reason_text, p.detail].filter(Boolean).join(": "),
+    shape: [p.name, p.address, p.state, p.detail || p.reason_text],
     facts: [
-      ["Since", `${duration(now - p.since)} (${clock(p.since, false)})`],
+      ["Since", `${clock(p.since, false)} (${duration(now - p.since)})`],
       ["Round trip", milliseconds(p.rtt_seconds)],
       ["Version", p.version || "–"],
       ["Channels", `${count(p.channels_busy)} busy, ${count(p.channels_pooled)} waiting`],
@@ -129,27 +143,22 @@ export function showPeers({ peers, total }, summary) {
       ["Links lost / resumed", `${count(p.link_failures)} / ${count(p.resumes)}`],
     ],
   }));
-  const more = total > peers.length ? total - peers.length : 0;
-  rebuild(find("peers"), [texts, more], () => [
-    ...texts.map(peer),
+  const host = find("peers");
+  rebuild(host, [texts.map(({ shape }) => shape), more], () => [
+    ...texts.map(({ shape }) => peer(...shape)),
     ...(more ? [element("li", "caption", `and ${count(more)} more`)] : []),
   ]);
+  texts.forEach(({ facts }, i) => list(host.children[i].lastChild, facts));
 }
 
-function peer({ key: [name, address], state, reason, facts }) {
+function peer(name, address, state, reason) {
   const li = element("li");
   const head = element("p", "peer-head");
   const pill = element("span", `pill ${{ up: "good", connecting: "warning", down: "bad" }[state]}`, word(state));
   head.append(pill, element("strong", "", name), element("span", "caption", address));
-  const dl = element("dl", "facts-grid");
-  for (const [term, text] of facts) {
-    const row = element("div");
-    row.append(element("dt", "", term), element("dd", "", text));
-    dl.append(row);
-  }
   li.append(head);
   if (reason) li.append(element("p", "why", reason));
-  li.append(dl);
+  li.append(element("dl", "facts-grid"));
   return li;
 }
 
