@@ -214,7 +214,7 @@ keys! {
         "Directory of the chunk store. Made at the first start; one process at a time.";
     STORE_PATH_SERVER: "store" "path", Shape::Path, Value("\"/var/lib/isthmus/server/store\""),
         "Directory of the chunk store. Made at the first start; one process at a time.";
-    STORE_SIZE: "store" "size", Shape::Size(Size::from_mib(128), Size::from_gib(16 << 10)), Value("\"10 GiB\""),
+    STORE_SIZE: "store" "size", Shape::Size(Size::from_mib(16), Size::from_gib(16 << 10)), Value("\"10 GiB\""),
         "Most bytes the store's files may take. The least recently used content makes room.";
     STORE_ENCRYPTION: "store" "encryption", Shape::Boolean, Value("true"),
         "Whether new content is written encrypted (AES-256-GCM). Switching keeps what is there.";

@@ -1,0 +1,152 @@
+//! Exit statuses: those of BSD's sysexits, so that scripts and service managers can tell causes apart.
+
+use std::io;
+
+use isthmus_certs::CertsError;
+use isthmus_config::LoadError;
+use isthmus_store::OpenError;
+
+use crate::AppError;
+
+/// Why the program ends other than well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Wrong arguments or configuration.
+    Usage,
+    /// Data on disk is damaged.
+    Data,
+    /// A file that is needed is not there.
+    NoInput,
+    /// Something that is needed is not available: a port, a running proxy, a store in use.
+    Unavailable,
+    /// An error in the program or the system below it.
+    Software,
+    /// A file cannot be made, or exists already.
+    CannotCreate,
+    /// Reading or writing failed.
+    Io,
+    /// Something is not permitted.
+    NoPermission,
+}
+
+impl Exit {
+    /// Every status.
+    pub const ALL: [Exit; 8] = [
+        Exit::Usage,
+        Exit::Data,
+        Exit::NoInput,
+        Exit::Unavailable,
+        Exit::Software,
+        Exit::CannotCreate,
+        Exit::Io,
+        Exit::NoPermission,
+    ];
+
+    /// The number.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Usage => 64,
+            Exit::Data => 65,
+            Exit::NoInput => 66,
+            Exit::Unavailable => 69,
+            Exit::Software => 70,
+            Exit::CannotCreate => 73,
+            Exit::Io => 74,
+            Exit::NoPermission => 77,
+        }
+    }
+
+    /// The status for an operation that failed in the system.
+    pub fn of(kind: io::ErrorKind) -> Exit {
+        match kind {
+            io::ErrorKind::NotFound => Exit::NoInput,
+            io::ErrorKind::PermissionDenied => Exit::NoPermission,
+            io::ErrorKind::AlreadyExists => Exit::CannotCreate,
+            io::ErrorKind::AddrInUse
+            | io::ErrorKind::AddrNotAvailable
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::TimedOut => Exit::Unavailable,
+            _ => Exit::Io,
+        }
+    }
+}
+
+/// What failed, for the user, and the status to end with.
+#[derive(Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    /// Printed to standard error; nothing if empty.
+    pub text: String,
+}
+
+impl Failure {
+    /// A failure with this status and text.
+    pub fn new(exit: Exit, text: impl Into<String>) -> Failure {
+        Failure { exit, text: text.into() }
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Failure {
+        let exit = match &error {
+            LoadError::Unreadable { source, .. } => Exit::of(source.kind()),
+            LoadError::TooLong { .. } | LoadError::Invalid(_) => Exit::Usage,
+        };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+impl From<CertsError> for Failure {
+    fn from(error: CertsError) -> Failure {
+        let exit = match &error {
+            CertsError::Exists(_) => Exit::CannotCreate,
+            CertsError::Io { source, .. } => Exit::of(source.kind()),
+            CertsError::NoAuthority(_) => Exit::NoInput,
+            CertsError::BadFile { .. } => Exit::Data,
+            CertsError::BadRequest(_) | CertsError::NotFound(_) | CertsError::TooMany(_) => Exit::Usage,
+            CertsError::AuthorityExpired { .. } => Exit::Unavailable,
+            CertsError::Generation(_) => Exit::Software,
+        };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        let exit = match &error {
+            OpenError::Locked { .. } => Exit::Unavailable,
+            OpenError::WrongKey { .. }
+            | OpenError::KeyNeeded { .. }
+            | OpenError::Setting(_)
+            | OpenError::KeyFile { .. } => Exit::Usage,
+            OpenError::Version { .. } | OpenError::Format(_) => Exit::Data,
+            OpenError::Random => Exit::Software,
+            OpenError::Catalogue { .. } => Exit::Io,
+            OpenError::Io { source, .. } => Exit::of(source.kind()),
+        };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+impl From<AppError> for Failure {
+    fn from(error: AppError) -> Failure {
+        Failure::new(error.exit(), error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_lists_every_status() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/command-line.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows = text.lines().filter(|line| line.starts_with("| 6") || line.starts_with("| 7"));
+        let mut documented: Vec<u8> =
+            rows.filter_map(|row| row.trim_start_matches("| ").split(' ').next()?.parse().ok()).collect();
+        documented.sort_unstable();
+        assert_eq!(documented, Exit::ALL.map(Exit::code));
+    }
+}

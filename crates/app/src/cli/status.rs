@@ -1,0 +1,206 @@
+//! `status`: asks the running proxy's admin port how it is.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::exit::{Exit, Failure};
+use super::http;
+
+/// Most peers and alarms that are printed for people; `--json` has them all.
+const LINES_MAX: usize = 20;
+
+/// Arguments of `status`.
+#[derive(Args, Debug)]
+pub struct Arguments<C: Args> {
+    #[command(flatten)]
+    pub configuration: C,
+
+    /// Ask this address instead of the configuration's admin.listen
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    address: Option<SocketAddr>,
+
+    /// As JSON, as the admin port gives it
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks and prints. `configured` gives `admin.listen`, and is only called when no address was given.
+pub fn run<C: Args>(
+    arguments: &Arguments<C>,
+    configured: impl FnOnce() -> Result<Option<SocketAddr>, Failure>,
+) -> Result<(), Failure> {
+    let address = match arguments.address {
+        Some(address) => address,
+        None => configured()?.ok_or_else(|| {
+            Failure::new(
+                Exit::Unavailable,
+                "the admin port is off (admin.listen), so the proxy cannot be asked",
+            )
+        })?,
+    };
+    let summary = json(&http::get(address, "/api/summary")?)?;
+    let peers = json(&http::get(address, "/api/peers")?)?;
+    if arguments.json {
+        let both = serde_json::json!({ "summary": summary, "peers": peers["peers"] });
+        println!("{both:#}");
+    } else {
+        print!("{}", for_people(&summary, &peers));
+    }
+    Ok(())
+}
+
+fn json(text: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text).map_err(|error| {
+        Failure::new(Exit::Unavailable, format!("the admin port's answer is not JSON: {error}"))
+    })
+}
+
+/// What a person wants to know first. Fields that an older or newer proxy does not have are left out.
+fn for_people(summary: &Value, peers: &Value) -> String {
+    let mut out = String::new();
+    let text = |value: &Value| plain(value.as_str().unwrap_or("?"));
+    let uptime = span(summary["uptime_seconds"].as_f64().unwrap_or(0.0));
+    let state = match (summary["draining"].as_bool(), summary["ready"].as_bool()) {
+        (Some(true), _) => "draining",
+        (_, Some(true)) => "ready",
+        _ => "not ready",
+    };
+    let (side, name, version) = (text(&summary["side"]), text(&summary["name"]), text(&summary["version"]));
+    // Writing to a `String` cannot fail.
+    let _ = writeln!(out, "{side} proxy {name}, version {version}, up {uptime}: {state}");
+    for reason in list(&summary["not_ready"]) {
+        let _ = writeln!(out, "  not ready: {}", text(&reason["text"]));
+    }
+    for alarm in list(&summary["alarms"]) {
+        let _ = writeln!(
+            out,
+            "  {}: {}: {}",
+            text(&alarm["severity"]),
+            text(&alarm["title"]),
+            text(&alarm["text"])
+        );
+    }
+    reductions(&mut out, &summary["reduction"]);
+    connections(&mut out, &summary["connections"]);
+    for peer in list(&peers["peers"]) {
+        let rtt = peer["rtt_seconds"].as_f64().map(|rtt| format!(", {:.1} ms away", rtt * 1000.0));
+        let reason = peer["reason_text"].as_str().map(|reason| format!(": {}", plain(reason)));
+        let (name, address, state) = (text(&peer["name"]), text(&peer["address"]), text(&peer["state"]));
+        let (rtt, reason) = (rtt.unwrap_or_default(), reason.unwrap_or_default());
+        let _ = writeln!(out, "peer              {name} at {address}: {state}{rtt}{reason}");
+    }
+    out
+}
+
+fn reductions(out: &mut String, reduction: &Value) {
+    for (label, key) in [("now", "now"), ("last hour", "hour"), ("since the start", "total")] {
+        let window = &reduction[key];
+        let (Some(lan), Some(wan)) = (window["lan_bytes"].as_f64(), window["wan_bytes"].as_f64()) else {
+            continue;
+        };
+        let ratio = match (window["data_reduction"].as_f64(), window["capacity_increase"].as_f64()) {
+            (Some(reduction), Some(increase)) => format!("{:.1} % less ({increase:.1}×)", reduction * 100.0),
+            (Some(reduction), None) => format!("{:.1} % less", reduction * 100.0),
+            _ => "nothing moved".into(),
+        };
+        let (lan, wan) = (bytes(lan), bytes(wan));
+        let _ = writeln!(out, "{label:<16}  LAN {lan:>9}, WAN {wan:>9}: {ratio}");
+    }
+}
+
+fn connections(out: &mut String, connections: &Value) {
+    let Some(open) = connections["open"].as_u64() else { return };
+    let states: Vec<String> = connections["states"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(state, count)| Some((plain(state).replace('_', " "), count.as_u64()?)))
+        .filter(|(_, count)| *count > 0)
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    let states = if states.is_empty() { String::new() } else { format!(" ({})", states.join(", ")) };
+    let ended = connections["ended"].as_u64().unwrap_or(0);
+    let _ = writeln!(out, "connections       {open} open{states}, {ended} ended");
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten().take(LINES_MAX)
+}
+
+/// Without control characters, which a terminal would obey.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+pub(super) fn bytes(count: f64) -> String {
+    const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let mut value = count.max(0.0);
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 99.95 { 0 } else { 1 };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+pub(super) fn span(seconds: f64) -> String {
+    let duration = Duration::from_secs(seconds.clamp(0.0, 1e12) as u64);
+    let (days, hours) = (duration.as_secs() / 86_400, duration.as_secs() / 3_600 % 24);
+    let (minutes, seconds) = (duration.as_secs() / 60 % 60, duration.as_secs() % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {seconds} s"),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_what_matters_and_no_escape_sequences() {
+        let summary = serde_json::json!({
+            "side": "client-side", "name": "branch\u{1b}[31m", "version": "0.1.0", "uptime_seconds": 11_530,
+            "ready": false, "not_ready": [{ "reason": "peer_absent", "text": "no link to the peer" }],
+            "alarms": [{ "severity": "critical", "title": "Peer down", "text": "since noon" }],
+            "reduction": {
+                "now": { "lan_bytes": 0, "wan_bytes": 0, "data_reduction": null, "capacity_increase": null },
+                "total": { "lan_bytes": 200_000_000, "wan_bytes": 1_000_000, "data_reduction": 0.995,
+                           "capacity_increase": 200.0 },
+            },
+            "connections": { "open": 3, "states": { "optimised": 2, "pass_through": 1, "denied": 0 }, "ended": 7 },
+        });
+        let peers = serde_json::json!({ "peers": [
+            { "name": "dc", "address": "192.0.2.1:7810", "state": "up", "rtt_seconds": 0.0401, "reason_text": null },
+        ]});
+        let text = for_people(&summary, &peers);
+        let expected = "\
+            client-side proxy branch[31m, version 0.1.0, up 3 h 12 min: not ready\n\
+            \x20 not ready: no link to the peer\n\
+            \x20 critical: Peer down: since noon\n\
+            now               LAN       0 B, WAN       0 B: nothing moved\n\
+            since the start   LAN    200 MB, WAN    1.0 MB: 99.5 % less (200.0×)\n\
+            connections       3 open (2 optimised, 1 pass through), 7 ended\n\
+            peer              dc at 192.0.2.1:7810: up, 40.1 ms away\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn anything_that_is_json_can_be_printed() {
+        for value in [serde_json::json!(null), serde_json::json!([1]), serde_json::json!({ "reduction": 3 })]
+        {
+            assert!(for_people(&value, &value).contains("proxy"));
+        }
+        assert_eq!(bytes(999.0), "999 B");
+        assert_eq!(bytes(1_500.0), "1.5 kB");
+        assert_eq!(bytes(999_999_999.0), "1.0 GB");
+        assert_eq!(span(90_061.0), "1 d 1 h");
+    }
+}
