@@ -172,7 +172,7 @@ fn usable(
 }
 
 /// A segment whose header is damaged but was saved in the catalogue; the header is written again.
-fn restored(found: &Found, catalogue: &Catalogue, key: Option<&StoreKey>) -> Option<Segment> {
+pub(crate) fn restored(found: &Found, catalogue: &Catalogue, key: Option<&StoreKey>) -> Option<Segment> {
     let bytes = catalogue.header(found.number)?;
     let header = SegmentHeader::decode(&bytes).ok().filter(|header| header.number == found.number)?;
     if found.bytes < HEADER_LEN as u64 {

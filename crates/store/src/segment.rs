@@ -10,6 +10,7 @@ use crate::frame::{self, unit_of};
 use crate::key::{StoreKey, fill_random};
 use crate::seal::{Place, Sealer, Unit};
 use crate::sync::lock;
+use isthmus_reduction::content::ChunkMeta;
 use isthmus_types::varint;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -158,12 +159,27 @@ impl Segment {
 
     /// Reads frame after frame up to the first that is not whole and good, or to the footer.
     pub fn scan(&self, file: &File) -> io::Result<Scan> {
+        self.scan_with(file, |_, _, _| {})
+    }
+
+    /// As [`Segment::scan`]; `visit` is called with each record, its chunks and its payload.
+    pub fn scan_with(
+        &self,
+        file: &File,
+        mut visit: impl FnMut(&RecordEntry, &[ChunkMeta], &[u8]),
+    ) -> io::Result<Scan> {
         let file_len = file.metadata()?.len();
         let mut scan = Scan { contents: Contents::default(), end: HEADER_LEN as u64 };
         let mut buf = Vec::new();
         while let Some(header) = self.read_frame(file, file_len, scan.end, &mut buf)? {
             if self.take_frame(&header, scan.end, &mut buf, &mut scan.contents).is_none() {
                 break;
+            }
+            if header.kind == FrameKind::Record
+                && let Some(record) = scan.contents.records.last()
+            {
+                let payload = &buf[header.table_len as usize..][..record.len as usize];
+                visit(record, scan.contents.chunks_of(record), payload);
             }
             scan.end += header.frame_len();
         }
