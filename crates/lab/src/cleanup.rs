@@ -13,6 +13,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, Once, PoisonError};
+use std::time::Duration;
+
+/// Time for processes to end by themselves before they are killed.
+const TERM_GRACE: Duration = Duration::from_millis(700);
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { next: 0, leftovers: BTreeMap::new() });
 static HANDLER: Once = Once::new();
@@ -59,8 +63,22 @@ pub fn remove_leftovers() {
         let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut registry.leftovers)
     };
-    for leftover in leftovers.into_values().rev() {
-        remove(&leftover);
+    let processes = |signal| {
+        for leftover in leftovers.values().rev() {
+            if let Leftover::Process(pid) = leftover {
+                // It may have ended meanwhile; then there is nothing to remove.
+                let _ = kill(Pid::from_raw(*pid), signal);
+            }
+        }
+    };
+    // Servers that have children of their own take them along only when they are asked to end.
+    processes(Signal::SIGTERM);
+    if leftovers.values().any(|leftover| matches!(leftover, Leftover::Process(_))) {
+        std::thread::sleep(TERM_GRACE);
+    }
+    processes(Signal::SIGKILL);
+    for leftover in leftovers.values().rev() {
+        remove(leftover);
     }
 }
 
@@ -97,7 +115,7 @@ pub(crate) fn is_owner_gone(tag: &str) -> bool {
 fn remove(leftover: &Leftover) {
     // Best effort by nature: the process is ending and there is nobody to tell.
     match leftover {
-        Leftover::Process(pid) => drop(kill(Pid::from_raw(*pid), Signal::SIGKILL)),
+        Leftover::Process(_) => {}
         Leftover::Namespace(name) => {
             let status = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
             drop(status);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -104,6 +105,9 @@ impl Proc {
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)
+            // A group of its own: Ctrl-C reaches only this process, which then ends its children in order; and a
+            // server that signals its whole group when it ends (smbd does) does not hit this process.
+            .process_group(0)
             .spawn()
             .context(|| format!("starting {}", spec.name))?;
         let entry = Entry::new(Leftover::Process(child.id() as i32));

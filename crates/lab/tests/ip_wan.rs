@@ -1,6 +1,8 @@
 //! The IP-level emulator against what was set: tolerances are wide, since machines are busy; a gross error is what
 //! these tests look for.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 use bytes::Bytes;
 use isthmus_lab::wan::{Loss, WanShape};
 use isthmus_lab::work::{
