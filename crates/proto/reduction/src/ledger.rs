@@ -66,7 +66,13 @@ struct Recording {
     extents: Vec<Extent>,
     /// Still being sent or received.
     open: bool,
+    /// Ranges (from, to) that are known here, but must not be referred to: the peer lacks them. A closed recording drops
+    /// such ranges; an open one keeps them, since its encoder may have to send them again.
+    mistrusted: Vec<(u64, u64)>,
 }
+
+/// Ranges of one recording that are kept as mistrusted; beyond that the last one grows to the recording's end.
+const MISTRUSTED_MAX: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Extent {
@@ -97,7 +103,7 @@ impl Ledger {
     pub fn begin(&self, recording: RecordingId) {
         let mut inner = self.lock();
         inner.drop_recording(recording);
-        inner.recordings.insert(recording, Recording { extents: Vec::new(), open: true });
+        inner.recordings.insert(recording, Recording { open: true, ..Recording::default() });
         inner.order.push_back(recording);
         inner.enforce_limits();
     }
@@ -107,6 +113,12 @@ impl Ledger {
         let mut inner = self.lock();
         if let Some(entry) = inner.recordings.get_mut(&recording) {
             entry.open = false;
+            let mistrusted = std::mem::take(&mut entry.mistrusted);
+            for (from, to) in mistrusted {
+                inner.forget(Name { recording, position: from }, to - from);
+            }
+        }
+        if let Some(entry) = inner.recordings.get(&recording) {
             if entry.extents.is_empty() {
                 inner.recordings.remove(&recording);
             }
@@ -142,6 +154,24 @@ impl Ledger {
         }
     }
 
+    /// The same for an encoder, which must not refer to what the peer lacks.
+    pub fn reference(&self, at: Name) -> Span {
+        let span = self.span(at);
+        let Span::At { addr, len } = span else { return span };
+        let inner = self.lock();
+        let Some(recording) = inner.recordings.get(&at.recording) else { return Span::Missing };
+        let mut len = len;
+        for &(from, to) in &recording.mistrusted {
+            if (from..to).contains(&at.position) {
+                return Span::Missing;
+            }
+            if from > at.position {
+                len = len.min(from - at.position);
+            }
+        }
+        Span::At { addr, len }
+    }
+
     /// The position up to which a recording is known, whatever holes it has; grows while it is received.
     pub fn progress(&self, recording: RecordingId) -> u64 {
         let inner = self.lock();
@@ -174,6 +204,11 @@ impl Ledger {
         self.lock().forget(at, len);
     }
 
+    /// A range is about to be added anew: what was known of it is dropped.
+    pub fn cut(&self, at: Name, len: u64) {
+        self.lock().cut(at, at.position.saturating_add(len));
+    }
+
     /// Drops a recording and every name it gave.
     pub fn forget_recording(&self, recording: RecordingId) {
         self.lock().drop_recording(recording);
@@ -182,6 +217,13 @@ impl Ledger {
     /// Stored content is gone or damaged here: it has no name any more.
     pub fn unname(&self, addr: Addr, len: u64) {
         self.lock().unname_range(addr.0, len);
+    }
+
+    /// Gives stored content a new name, whatever it was called before.
+    pub fn rename(&self, at: Name, addr: Addr, len: u64) {
+        let mut inner = self.lock();
+        inner.unname_range(addr.0, len);
+        inner.name_range(at, addr.0, len);
     }
 
     /// Drops what the store holds no more. Returns the number of extents that went.
@@ -260,29 +302,37 @@ impl Ledger {
 }
 
 impl Inner {
+    /// Adds an extent where nothing is known yet; where two ranges overlap, the older one wins.
     fn add_extent(&mut self, at: Name, addr: u64, len: u64) {
-        let Some(recording) = self.recordings.get_mut(&at.recording) else { return };
-        let extents = &mut recording.extents;
-        let i = extents.partition_point(|extent| extent.position <= at.position);
-        // A hole that is filled later must not overlap what came meanwhile; an overlap would be a bug of the caller, and the
-        // older range wins.
-        if i > 0 && extents[i - 1].end() > at.position {
-            return;
+        let (mut position, end) = (at.position, at.position + len);
+        while position < end {
+            let Some(recording) = self.recordings.get(&at.recording) else { return };
+            let extents = &recording.extents;
+            let i = extents.partition_point(|extent| extent.position <= position);
+            if i > 0 && extents[i - 1].end() > position {
+                position = extents[i - 1].end();
+                continue;
+            }
+            let stop = extents.get(i).map_or(end, |next| end.min(next.position));
+            let here = Extent { position, addr: addr + (position - at.position), len: stop - position };
+            self.insert_extent(at.recording, i, here);
+            position = stop;
         }
-        let len = extents.get(i).map_or(len, |next| len.min(next.position - at.position));
-        if len == 0 {
-            return;
-        }
-        if i > 0 && extents[i - 1].end() == at.position {
-            let last = &mut extents[i - 1];
-            if last.addr + last.len == addr {
-                last.len += len;
+    }
+
+    fn insert_extent(&mut self, id: RecordingId, i: usize, new: Extent) {
+        let Some(recording) = self.recordings.get_mut(&id) else { return };
+        if let Some(last) = i.checked_sub(1).map(|i| &mut recording.extents[i])
+            && last.end() == new.position
+        {
+            if last.addr + last.len == new.addr {
+                last.len += new.len;
                 return;
             }
             let end = last.addr + last.len;
-            self.branches.insert(end, at);
+            self.branches.insert(end, Name { recording: id, position: new.position });
         }
-        extents.insert(i, Extent { position: at.position, addr, len });
+        recording.extents.insert(i, new);
         self.extents += 1;
     }
 
@@ -346,6 +396,18 @@ impl Inner {
 
     fn forget(&mut self, at: Name, len: u64) {
         let end = at.position.saturating_add(len);
+        if self.recordings.get(&at.recording).is_some_and(|recording| recording.open) {
+            self.mistrust(at, end);
+            return;
+        }
+        self.cut(at, end);
+        self.branches.retain(|_, name| {
+            name.recording != at.recording || !(at.position..end).contains(&name.position)
+        });
+    }
+
+    /// Takes a range out of a recording, with the names it gave.
+    fn cut(&mut self, at: Name, end: u64) {
         let Some(recording) = self.recordings.get_mut(&at.recording) else { return };
         let mut kept = Vec::with_capacity(recording.extents.len() + 1);
         let mut lost = Vec::new();
@@ -368,6 +430,27 @@ impl Inner {
         recording.extents = kept;
         self.extents = self.recordings.values().map(|entry| entry.extents.len()).sum();
         for (addr, len) in lost {
+            self.unname_of(at.recording, addr, len);
+        }
+    }
+
+    fn mistrust(&mut self, at: Name, end: u64) {
+        let Some(recording) = self.recordings.get_mut(&at.recording) else { return };
+        if recording.mistrusted.len() < MISTRUSTED_MAX {
+            recording.mistrusted.push((at.position, end));
+        } else if let Some(last) = recording.mistrusted.last_mut() {
+            *last = (last.0.min(at.position), u64::MAX);
+        }
+        let hit: Vec<(u64, u64)> = recording
+            .extents
+            .iter()
+            .filter(|extent| extent.position < end && extent.end() > at.position)
+            .map(|extent| {
+                let from = extent.position.max(at.position);
+                (extent.addr + (from - extent.position), extent.end().min(end) - from)
+            })
+            .collect();
+        for (addr, len) in hit {
             self.unname_of(at.recording, addr, len);
         }
         self.branches.retain(|_, name| {
@@ -536,9 +619,14 @@ mod tests {
         ledger.add(at(A, 10), Addr(900), 10, true);
         assert_eq!(ledger.span(at(A, 12)), Span::At { addr: Addr(902), len: 8 });
         ledger.missed(at(A, 15));
-        assert_eq!(ledger.span(at(A, 12)), Span::At { addr: Addr(902), len: 3 });
         assert_eq!(ledger.name_of(Addr(25)), None);
         assert_eq!(ledger.name_of(Addr(5)).unwrap().0, at(A, 5));
+        assert_eq!(ledger.span(at(A, 12)), Span::At { addr: Addr(902), len: 8 }, "an open recording keeps it");
+        assert_eq!(ledger.reference(at(A, 12)), Span::At { addr: Addr(902), len: 3 });
+        assert_eq!(ledger.reference(at(A, 15)), Span::Missing);
+        ledger.finish(A);
+        assert_eq!(ledger.span(at(A, 12)), Span::At { addr: Addr(902), len: 3 });
+        assert_eq!(ledger.span(at(A, 15)), Span::Missing);
     }
 
     #[test]
