@@ -1,6 +1,10 @@
 //! Behaviour of a whole store.
 
 mod basic;
+mod crash;
+mod full;
+mod keys;
+mod model;
 
 use crate::{Config, Disk, Machine, Replay, Store, StoreKey};
 use bytes::Bytes;
@@ -102,4 +106,13 @@ fn segment_files(dir: &Path) -> Vec<std::path::PathBuf> {
         .collect();
     files.sort();
     files
+}
+
+/// Copies what a killed process leaves: the files as they are now. The catalogue is left out, since it may be lost.
+fn copy_killed(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.join("segments")).unwrap();
+    for file in segment_files(from) {
+        std::fs::copy(&file, to.join("segments").join(file.file_name().unwrap())).unwrap();
+    }
+    std::fs::copy(from.join("identity"), to.join("identity")).unwrap();
 }
