@@ -118,8 +118,9 @@ impl Network {
 }
 
 impl fmt::Display for Network {
+    /// As it was most likely written: an address without `/32` or `/128`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        if self.0.prefix_len() == self.0.max_prefix_len() { self.0.addr().fmt(f) } else { self.0.fmt(f) }
     }
 }
 

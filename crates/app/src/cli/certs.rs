@@ -11,6 +11,7 @@ use isthmus_certs::{
 };
 
 use super::exit::{Exit, Failure};
+use super::output::{errln, outln};
 
 const CA_DIR: &str = "/etc/isthmus/ca";
 
@@ -84,8 +85,7 @@ pub fn run(command: &Command) -> Result<(), Failure> {
                 validity: Validity::Days(*days),
             };
             let authority = Authority::open(ca)?;
-            say_issued(&authority.issue(&request, out)?, &authority);
-            Ok(())
+            say_issued(&authority.issue(&request, out)?, &authority)
         }
         Command::Revoke { ca, which } => revoke(ca, which),
         Command::Show { ca, json } => show(ca, *json),
@@ -94,16 +94,16 @@ pub fn run(command: &Command) -> Result<(), Failure> {
 
 fn init(dir: &Path, name: &str, days: u32) -> Result<(), Failure> {
     let authority = Authority::init(dir, name, days)?;
-    println!("Made the certificate authority {name:?}, valid until {}.", time(authority.not_after()));
-    println!("  certificate      {}", authority.certificate().display());
-    println!("  private key      {}  (whoever has it can let anyone in)", dir.join("ca.key").display());
-    println!("  revocation list  {}", authority.crl().display());
+    outln!("Made the certificate authority {name:?}, valid until {}.", time(authority.not_after()));
+    outln!("  certificate      {}", authority.certificate().display());
+    outln!("  private key      {}  (whoever has it can let anyone in)", dir.join("ca.key").display());
+    outln!("  revocation list  {}", authority.crl().display());
     Ok(())
 }
 
-fn say_issued(issued: &Issued, authority: &Authority) {
+fn say_issued(issued: &Issued, authority: &Authority) -> Result<(), Failure> {
     let entry = &issued.entry;
-    println!(
+    outln!(
         "Issued a {} certificate for {:?}, serial {}, valid until {}.",
         entry.role,
         entry.name,
@@ -111,27 +111,28 @@ fn say_issued(issued: &Issued, authority: &Authority) {
         time(entry.not_after)
     );
     if issued.shortened {
-        println!("It ends with the authority, earlier than asked for.");
+        outln!("It ends with the authority, earlier than asked for.");
     }
     warn_of_end(entry, SystemTime::now());
     if entry.role == Role::Admin {
-        println!("  certificate  {}\n  key          {}", issued.certificate.display(), issued.key.display());
-        return;
+        outln!("  certificate  {}\n  key          {}", issued.certificate.display(), issued.key.display());
+        return Ok(());
     }
     let quoted = |path: &Path| format!("{:?}", path.display().to_string());
-    println!("For the proxy's configuration, once the files are on its machine:\n\n[tls]");
-    println!("certificate = {}", quoted(&issued.certificate));
-    println!("key = {}", quoted(&issued.key));
-    println!("ca = {}", quoted(&issued.ca));
-    println!("# crl = a copy of {}, renewed at each revocation", authority.crl().display());
+    outln!("For the proxy's configuration, once the files are on its machine:\n\n[tls]");
+    outln!("certificate = {}", quoted(&issued.certificate));
+    outln!("key = {}", quoted(&issued.key));
+    outln!("ca = {}", quoted(&issued.ca));
+    outln!("# crl = a copy of {}, renewed at each revocation", authority.crl().display());
+    Ok(())
 }
 
 fn revoke(dir: &Path, which: &str) -> Result<(), Failure> {
     let authority = Authority::open(dir)?;
     for entry in authority.revoke(which)? {
-        println!("Revoked the {} certificate of {:?}, serial {}.", entry.role, entry.name, entry.serial);
+        outln!("Revoked the {} certificate of {:?}, serial {}.", entry.role, entry.name, entry.serial);
     }
-    println!(
+    outln!(
         "Wrote {}. Copy it to tls.crl of both proxies; they take it up by themselves.",
         authority.crl().display()
     );
@@ -147,20 +148,20 @@ fn show(dir: &Path, json: bool) -> Result<(), Failure> {
         return show_json(&entries, now);
     }
     if let Some(ca) = &ca {
-        println!("Authority {:?}, valid until {}.", ca.name, time(ca.not_after));
+        outln!("Authority {:?}, valid until {}.", ca.name, time(ca.not_after));
         if let Some(warning) = ca.expiry_warning(now) {
-            eprintln!("warning: {warning}");
+            errln!("warning: {warning}");
         }
     }
     if entries.is_empty() {
-        println!("Nothing was issued yet.");
+        outln!("Nothing was issued yet.");
         return Ok(());
     }
     let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0).max("NAME".len());
-    println!("{:<width$}  {:<11}  {:<13}  {:<20}  SERIAL", "NAME", "ROLE", "STATE", "VALID UNTIL");
+    outln!("{:<width$}  {:<11}  {:<13}  {:<20}  SERIAL", "NAME", "ROLE", "STATE", "VALID UNTIL");
     for entry in &entries {
         let (role, state) = (entry.role.as_str(), entry.state(now));
-        println!(
+        outln!(
             "{:<width$}  {role:<11}  {state:<13}  {:<20}  {}",
             entry.name,
             time(entry.not_after),
@@ -181,7 +182,7 @@ fn show_json(entries: &[Entry], now: SystemTime) -> Result<(), Failure> {
         value["state"] = entry.state(now).into();
         values.push(value);
     }
-    println!("{}", serde_json::to_string_pretty(&values).map_err(unwritable)?);
+    outln!("{}", serde_json::to_string_pretty(&values).map_err(unwritable)?);
     Ok(())
 }
 
@@ -192,10 +193,7 @@ fn warn_of_end(entry: &Entry, now: SystemTime) {
         && entry.revoked.is_none()
     {
         let days = left.as_secs() / 86_400;
-        eprintln!(
-            "warning: the certificate of {:?} (serial {}) ends in {days} days",
-            entry.name, entry.serial
-        );
+        errln!("warning: the certificate of {:?} (serial {}) ends in {days} days", entry.name, entry.serial);
     }
 }
 

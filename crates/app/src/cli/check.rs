@@ -8,6 +8,7 @@ use isthmus_certs::{Examination, Role, TlsFiles, examine};
 use isthmus_config::{Loaded, Tls};
 
 use super::exit::{Exit, Failure};
+use super::output::{self, errln};
 
 /// Arguments of `check`.
 #[derive(Args, Debug)]
@@ -27,9 +28,9 @@ pub fn run<L, C: Args>(
     role: Role,
     arguments: &Arguments<C>,
 ) -> Result<(), Failure> {
-    print!("{}", loaded.effective);
+    output::out(format_args!("{}", loaded.effective))?;
     for warning in &loaded.warnings {
-        eprintln!("warning: {warning}");
+        errln!("warning: {warning}");
     }
     if arguments.no_certificates {
         return Ok(());
@@ -41,7 +42,7 @@ pub fn run<L, C: Args>(
 
 fn report(found: &Examination) -> Result<(), Failure> {
     for warning in &found.warnings {
-        eprintln!("warning: {warning}");
+        errln!("warning: {warning}");
     }
     let Some(first) = found.problems.first() else { return Ok(()) };
     let exit = first.io.map_or(Exit::Usage, Exit::of);

@@ -6,6 +6,7 @@ use isthmus_config::{ClientConfig, Loaded};
 
 use super::exit::Failure;
 use super::options::Options;
+use super::output::outln;
 use super::{check, status, store};
 
 /// The file that is read unless another is named.
@@ -68,7 +69,7 @@ pub fn offline(command: &Command) -> Result<Option<Loaded<ClientConfig>>, Failur
         Command::Status(arguments) => {
             status::run(arguments, || Ok(arguments.configuration.load()?.config.admin.listen))?;
         }
-        Command::Version => println!("{}", super::version("isthmus-client")),
+        Command::Version => outln!("{}", super::version("isthmus-client")),
     }
     Ok(None)
 }

@@ -8,6 +8,7 @@ pub mod client;
 mod exit;
 mod http;
 mod options;
+mod output;
 pub mod server;
 mod status;
 mod store;
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 use isthmus_config::{Log, LogFormat, Warning};
 
 use crate::AppError;
+use output::errln;
 
 /// Ends the program: prints what failed, if anything, and gives the exit status.
 pub fn finish(result: Result<(), Failure>) -> ExitCode {
@@ -28,7 +30,7 @@ pub fn finish(result: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.text.is_empty() {
-                eprintln!("{}", failure.text);
+                errln!("{}", failure.text);
             }
             ExitCode::from(failure.exit.code())
         }

@@ -6,6 +6,7 @@ use isthmus_config::{Loaded, ServerConfig};
 
 use super::exit::Failure;
 use super::options::Options;
+use super::output::outln;
 use super::{certs, check, status, store};
 
 /// The file that is read unless another is named.
@@ -72,7 +73,7 @@ pub fn offline(command: &Command) -> Result<Option<Loaded<ServerConfig>>, Failur
         Command::Status(arguments) => {
             status::run(arguments, || Ok(arguments.configuration.load()?.config.admin.listen))?;
         }
-        Command::Version => println!("{}", super::version("isthmus-server")),
+        Command::Version => outln!("{}", super::version("isthmus-server")),
     }
     Ok(None)
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::exit::{Exit, Failure};
 use super::http;
+use super::output::{self, outln};
 
 /// Most peers and alarms that are printed for people; `--json` has them all.
 const LINES_MAX: usize = 20;
@@ -46,9 +47,9 @@ pub fn run<C: Args>(
     let peers = json(&http::get(address, "/api/peers")?)?;
     if arguments.json {
         let both = serde_json::json!({ "summary": summary, "peers": peers["peers"] });
-        println!("{both:#}");
+        outln!("{both:#}");
     } else {
-        print!("{}", for_people(&summary, &peers));
+        output::out(format_args!("{}", for_people(&summary, &peers)))?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use isthmus_store::offline::{self, CheckReport, OfflineStats};
 use isthmus_store::{OpenError, StoreKey};
 
 use super::exit::{Exit, Failure};
+use super::output::outln;
 use super::status::{bytes, span};
 
 /// Most damages that are printed for people; `--json` has all that were listed.
@@ -70,9 +71,9 @@ pub fn run<C: Args>(command: &Command<C>, store: &Store) -> Result<(), Failure> 
 fn check(store: &Store, repair: bool, json: bool) -> Result<(), Failure> {
     let report = offline::check(&store.path, key(&store.key_file)?.as_ref(), repair)?;
     if json {
-        println!("{:#}", check_json(&report));
+        outln!("{:#}", check_json(&report));
     } else {
-        print_check(&report);
+        print_check(&report)?;
     }
     let repaired = report.damages.iter().all(|damage| damage.repaired);
     if report.damages_total == 0 || (repaired && report.damages.len() as u64 == report.damages_total) {
@@ -83,8 +84,8 @@ fn check(store: &Store, repair: bool, json: bool) -> Result<(), Failure> {
     Err(Failure::new(Exit::Data, format!("the store is damaged in {} places; {hint}", report.damages_total)))
 }
 
-fn print_check(report: &CheckReport) {
-    println!(
+fn print_check(report: &CheckReport) -> Result<(), Failure> {
+    outln!(
         "{} segments, {} records, {} chunks, {} of content read and verified",
         report.segments,
         report.records,
@@ -92,24 +93,22 @@ fn print_check(report: &CheckReport) {
         bytes(report.bytes as f64)
     );
     if report.unsealed > 0 {
-        println!(
-            "{} segments were not sealed: their process was killed. That is no damage.",
-            report.unsealed
-        );
+        outln!("{} segments were not sealed: their process was killed. That is no damage.", report.unsealed);
     }
     if report.quarantined > 0 {
-        println!("{} records had been set aside before", report.quarantined);
+        outln!("{} records had been set aside before", report.quarantined);
     }
     for damage in report.damages.iter().take(DAMAGES_SHOWN_MAX) {
-        println!("damaged: {}{}", damage.at, if damage.repaired { " (repaired)" } else { "" });
+        outln!("damaged: {}{}", damage.at, if damage.repaired { " (repaired)" } else { "" });
     }
     let shown = report.damages.len().min(DAMAGES_SHOWN_MAX) as u64;
     if report.damages_total > shown {
-        println!("damaged: {} more places", report.damages_total - shown);
+        outln!("damaged: {} more places", report.damages_total - shown);
     }
     if report.damages_total == 0 {
-        println!("no damage");
+        outln!("no damage");
     }
+    Ok(())
 }
 
 fn check_json(report: &CheckReport) -> serde_json::Value {
@@ -141,39 +140,40 @@ fn check_json(report: &CheckReport) -> serde_json::Value {
 fn stats(store: &Store, json: bool) -> Result<(), Failure> {
     let stats = offline::stats(&store.path, key(&store.key_file)?.as_ref())?;
     if json {
-        println!("{:#}", stats_json(&stats, store));
+        outln!("{:#}", stats_json(&stats, store));
     } else {
-        print_stats(&stats, store);
+        print_stats(&stats, store)?;
     }
     Ok(())
 }
 
-fn print_stats(stats: &OfflineStats, store: &Store) {
+fn print_stats(stats: &OfflineStats, store: &Store) -> Result<(), Failure> {
     let identity =
         stats.identity.map_or_else(|| "none (not readable)".into(), |identity| identity.to_string());
     let share = stats.disk_bytes as f64 / store.size.bytes().max(1) as f64 * 100.0;
-    println!("store       {}", store.path.display());
-    println!("identity    {identity}, opened {} times", stats.generation);
-    println!(
+    outln!("store       {}", store.path.display());
+    outln!("identity    {identity}, opened {} times", stats.generation);
+    outln!(
         "on disk     {} of {} ({share:.1} %)",
         bytes(stats.disk_bytes as f64),
         bytes(store.size.bytes() as f64)
     );
-    println!(
+    outln!(
         "content     {} in {} chunks, {} records",
         bytes(stats.live_bytes as f64),
         stats.chunks,
         stats.records
     );
-    println!("segments    {}, {} of them encrypted", stats.segments, stats.encrypted_segments);
+    outln!("segments    {}, {} of them encrypted", stats.segments, stats.encrypted_segments);
     if stats.unreadable_segments > 0 {
-        println!("unreadable  {} segments (no key, another key, or damage)", stats.unreadable_segments);
+        outln!("unreadable  {} segments (no key, another key, or damage)", stats.unreadable_segments);
     }
     if let Some(oldest) = stats.oldest_s {
         let made = SystemTime::UNIX_EPOCH + Duration::from_secs(oldest);
         let age = SystemTime::now().duration_since(made).unwrap_or_default();
-        println!("oldest      {} ago", span(age.as_secs_f64()));
+        outln!("oldest      {} ago", span(age.as_secs_f64()));
     }
+    Ok(())
 }
 
 fn stats_json(stats: &OfflineStats, store: &Store) -> serde_json::Value {
@@ -212,7 +212,7 @@ fn rekey(store: &Store) -> Result<(), Failure> {
             format!("{}: {error}; the store's key is in {}", store.key_file.display(), beside.display());
         Failure::new(Exit::of(error.kind()), text)
     })?;
-    println!("The store has a new key in {}; {changed} segments were changed.", store.key_file.display());
+    outln!("The store has a new key in {}; {changed} segments were changed.", store.key_file.display());
     Ok(())
 }
 
