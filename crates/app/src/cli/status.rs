@@ -89,7 +89,8 @@ fn for_people(summary: &Value, peers: &Value) -> String {
     connections(&mut out, &summary["connections"]);
     for peer in list(&peers["peers"]) {
         let rtt = peer["rtt_seconds"].as_f64().map(|rtt| format!(", {:.1} ms away", rtt * 1000.0));
-        let reason = peer["reason_text"].as_str().map(|reason| format!(": {}", plain(reason)));
+        let reason = peer["detail"].as_str().or(peer["reason_text"].as_str());
+        let reason = reason.map(|reason| format!(": {}", plain(reason)));
         let (name, address, state) = (text(&peer["name"]), text(&peer["address"]), text(&peer["state"]));
         let (rtt, reason) = (rtt.unwrap_or_default(), reason.unwrap_or_default());
         let _ = writeln!(out, "peer              {name} at {address}: {state}{rtt}{reason}");
@@ -106,7 +107,7 @@ fn reductions(out: &mut String, reduction: &Value) {
         let ratio = match (window["data_reduction"].as_f64(), window["capacity_increase"].as_f64()) {
             (Some(reduction), Some(increase)) => format!("{:.1} % less ({increase:.1}×)", reduction * 100.0),
             (Some(reduction), None) => format!("{:.1} % less", reduction * 100.0),
-            _ => "nothing moved".into(),
+            _ => "no LAN traffic".into(),
         };
         let (lan, wan) = (bytes(lan), bytes(wan));
         let _ = writeln!(out, "{label:<16}  LAN {lan:>9}, WAN {wan:>9}: {ratio}");
@@ -186,7 +187,7 @@ mod tests {
             client-side proxy branch[31m, version 0.1.0, up 3 h 12 min: not ready\n\
             \x20 not ready: no link to the peer\n\
             \x20 critical: Peer down: since noon\n\
-            now               LAN       0 B, WAN       0 B: nothing moved\n\
+            now               LAN       0 B, WAN       0 B: no LAN traffic\n\
             since the start   LAN    200 MB, WAN    1.0 MB: 99.5 % less (200.0×)\n\
             connections       3 open (2 optimised, 1 pass through), 7 ended\n\
             peer              dc at 192.0.2.1:7810: up, 40.1 ms away\n";
