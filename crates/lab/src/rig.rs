@@ -36,6 +36,8 @@ pub enum Level {
     Ip,
     /// A TCP relay on loopback.
     Relay,
+    /// No emulator at all: the proxies are connected over loopback as fast as the machine goes.
+    Loopback,
 }
 
 impl Level {
@@ -49,6 +51,7 @@ impl Level {
         match self {
             Level::Ip => "IP packets between network namespaces",
             Level::Relay => "a TCP relay on loopback",
+            Level::Loopback => "loopback without an emulator",
         }
     }
 }
@@ -66,6 +69,8 @@ enum Kind {
 
 struct Relays {
     shape: WanShape,
+    /// No relays at all.
+    is_bare: bool,
     direct: Vec<RelayWan>,
     pair: Option<RelayWan>,
 }
@@ -110,7 +115,10 @@ impl Network {
     pub fn start(level: Level, shape: WanShape) -> Result<Network> {
         let kind = match level {
             Level::Ip => Kind::Ip(Box::new(WanLab::start(shape)?)),
-            Level::Relay => Kind::Relay(Box::new(Relays { shape, direct: Vec::new(), pair: None })),
+            Level::Relay | Level::Loopback => {
+                let is_bare = level == Level::Loopback;
+                Kind::Relay(Box::new(Relays { shape, is_bare, direct: Vec::new(), pair: None }))
+            }
         };
         Ok(Network { kind, next_port: SERVER_PORT_FIRST })
     }
@@ -154,6 +162,7 @@ impl Network {
     pub fn direct(&mut self, server: SocketAddr) -> Result<SocketAddr> {
         match &mut self.kind {
             Kind::Ip(_) => Ok(server),
+            Kind::Relay(relays) if relays.is_bare => Ok(server),
             Kind::Relay(relays) => {
                 let relay = RelayWan::start(any_local(), server, relays.shape)?;
                 let address = relay.address();
@@ -187,6 +196,14 @@ impl Network {
         match &self.kind {
             Kind::Ip(_) => None,
             Kind::Relay(relays) => relays.pair.as_ref(),
+        }
+    }
+
+    /// Bytes that have crossed the WAN by any way, the direct one included.
+    pub fn all_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Ip(lab) => lab.wan().stats().bytes(),
+            Kind::Relay(relays) => relays.all().map(|relay| relay.bytes_up() + relay.bytes_down()).sum(),
         }
     }
 
@@ -233,8 +250,12 @@ impl Network {
             }
             Kind::Relay(relays) => {
                 let server = free_address()?;
-                let relay = relays.pair.insert(RelayWan::start(any_local(), server, relays.shape)?);
-                (server, relay.address(), free_address()?, free_address()?)
+                let peer = if relays.is_bare {
+                    server
+                } else {
+                    relays.pair.insert(RelayWan::start(any_local(), server, relays.shape)?).address()
+                };
+                (server, peer, free_address()?, free_address()?)
             }
         };
         let carried = targets.iter().map(|target| {
