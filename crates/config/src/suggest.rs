@@ -1,16 +1,20 @@
 //! "Did you mean": unknown keys, and what was probably meant by them.
 
-use crate::error::{ConfigError, Origin, Problem};
+use crate::error::{ConfigError, ERRORS_MAX, Origin, Problem};
 use crate::schema::{CLIENT, SERVER, Schema};
 use crate::tree::{Table, Value};
 
 /// Keys longer than this are not compared with others, so that comparing stays cheap.
 const COMPARED_LEN_MAX: usize = 64;
 
-/// Every section and key of `tree` that `schema` does not know.
+/// The sections and keys of `tree` that `schema` does not know; no more than are reported, since looking for what was meant
+/// takes time.
 pub(crate) fn unknown_keys(schema: &'static Schema, tree: &Table) -> Vec<ConfigError> {
     let mut errors = Vec::new();
     for (name, (origin, node)) in &tree.0 {
+        if errors.len() > ERRORS_MAX {
+            break;
+        }
         if !schema.sections().contains(&name.as_str()) {
             errors.push(unknown(origin, name.clone(), section_hint(schema, name)));
             continue;
@@ -71,6 +75,9 @@ fn check_table(
     errors: &mut Vec<ConfigError>,
 ) {
     for (name, (origin, _)) in &table.0 {
+        if errors.len() > ERRORS_MAX {
+            return;
+        }
         if schema.key(section, name).is_none() {
             errors.push(unknown(origin, format!("{title}.{name}"), key_hint(schema, section, name)));
         }

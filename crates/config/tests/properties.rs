@@ -82,6 +82,26 @@ fn any_line() -> impl Strategy<Value = String> {
     })
 }
 
+/// Nesting is bounded before it could exhaust the stack, and many errors cost no more than the text that has them.
+#[test]
+fn deep_and_long_texts_are_refused_quickly() {
+    const DEPTH: usize = 100_000;
+    let none = Overrides::none();
+    for text in [
+        format!("a = {}", "[".repeat(DEPTH)),
+        format!("a = {}1{}", "[".repeat(DEPTH), "]".repeat(DEPTH)),
+        format!("a = {}", "{a=".repeat(DEPTH)),
+        format!("{}a = 1", "a.".repeat(DEPTH)),
+        format!("[{}a]", "a.".repeat(DEPTH)),
+        format!("[[{}a]]", "a.".repeat(DEPTH)),
+        format!("[store]\n{}", (0..DEPTH).map(|n| format!("k{n} = 1\n")).collect::<String>()),
+        "[[rule]]\n".repeat(DEPTH),
+    ] {
+        try_both(text.as_bytes(), &none).unwrap();
+        assert!(ClientConfig::parse(text.as_bytes(), Path::new("x.toml"), &none).is_err());
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes(text in prop::collection::vec(any::<u8>(), 0..200)) {
