@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// Connections served at once. Further ones wait in the kernel's queue.
-pub const CONNECTIONS_MAX: usize = 64;
+/// Connections served at once; a browser that shows the console holds up to six. Further ones wait in the kernel's
+/// queue.
+pub const CONNECTIONS_MAX: usize = 256;
 /// Time for the head of a request to arrive, also while a kept connection idles.
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 /// Life of one connection, whatever it does.

@@ -1,5 +1,8 @@
-//! The console in headless Chromium, at the width of a desk and of a telephone, light and dark.
+//! The console in headless Chromium, at the width of a desk, a tablet and a telephone, light and dark.
 //! Needs the packages `chromium` and `chromium-driver`; without them the test says so and checks nothing.
+
+// Helpers of tests may unwrap, as tests do.
+#![allow(clippy::unwrap_used)]
 
 mod browser;
 mod http_client;
@@ -16,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-const WIDTHS: [u32; 2] = [1_280, 390];
+const WIDTHS: [u32; 3] = [1_280, 820, 390];
 
 /// Every visible text whose contrast with what lies behind it is below WCAG 2.1 AA (4.5, or 3 for large text).
 const POOR_CONTRAST: &str = r#"

@@ -1,6 +1,9 @@
 //! Everything in deploy/ that asks for metrics, asked of a real Prometheus that scrapes both sides of a sample pair.
 //! Needs the package `prometheus` (with promtool); without it the test says so and checks nothing.
 
+// Helpers of tests may unwrap, as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod http_client;
 mod sample;
 

@@ -1,5 +1,8 @@
 //! docs/metrics.md and docs/api.md say what the program does, no more and no less.
 
+// Helpers of tests may unwrap, as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod http_client;
 mod sample;
 

@@ -1,5 +1,8 @@
 //! The admin port as any client sees it.
 
+// Helpers of tests may unwrap, as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod http_client;
 mod sample;
 

@@ -68,7 +68,7 @@ metrics! {
     ADMISSION_FULL = gauge("isthmus_admission_full", [], "1 while new connections are not optimised since the limit is reached.");
     ADMISSION_CONNECTIONS = gauge("isthmus_admission_connections", [], "Connections that count towards the limit.");
     ADMISSION_STOP_AT = gauge("isthmus_admission_stop_at", [], "The count at which optimisation of new connections stops.");
-    ADMISSION_RESUME_BELOW = gauge("isthmus_admission_resume_below", [], "The count below which it starts again.");
+    ADMISSION_RESUME_AT = gauge("isthmus_admission_resume_at", [], "The count at which it starts again.");
     CERTIFICATE_EXPIRY = gauge("isthmus_certificate_expiry_timestamp_seconds", ["certificate"], "When the certificate ends, or the revocation list is due.");
     READY = gauge("isthmus_ready", [], "1 while a new connection would be optimised.");
     DRAINING = gauge("isthmus_draining", [], "1 while the proxy drains before it stops.");

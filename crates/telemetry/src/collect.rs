@@ -221,7 +221,7 @@ impl Families {
         self.flag(c::ADMISSION_FULL, &[], admission.full);
         self.add(c::ADMISSION_CONNECTIONS, &[], admission.connections as f64);
         self.add(c::ADMISSION_STOP_AT, &[], admission.stop_at as f64);
-        self.add(c::ADMISSION_RESUME_BELOW, &[], admission.resume_below as f64);
+        self.add(c::ADMISSION_RESUME_AT, &[], admission.resume_at as f64);
         self.flag(c::READY, &[], status.not_ready().is_empty());
         self.flag(c::DRAINING, &[], status.draining);
         self.add(c::BUILD_INFO, &[&status.version, status.side.as_str()], 1.0);

@@ -174,6 +174,8 @@ struct Progress {
     /// The last state that says how the bytes are carried, for the outcome.
     mode: Option<ConnectionState>,
     peer: String,
+    /// Under which name the peer stands in the sums.
+    label: Arc<str>,
     reason: Option<Reason>,
     detail: String,
     failed: bool,
@@ -200,6 +202,7 @@ impl ConnectionTable {
             state: ConnectionState::Opening,
             mode: None,
             peer: info.peer.clone(),
+            label: lock(&self.labels).label(&info.peer),
             reason: None,
             detail: String::new(),
             failed: false,
@@ -246,11 +249,10 @@ impl ConnectionTable {
         for (key, ledger) in &table.lingering {
             *totals.ledgers.entry(key.clone()).or_default() += ledger.values();
         }
-        let mut labels = lock(&self.labels);
         for entry in table.live.values() {
             let progress = lock(&entry.progress);
             totals.states[progress.state as usize] += 1;
-            let key = (labels.label(&progress.peer), entry.info.protocol);
+            let key = (progress.label.clone(), entry.info.protocol);
             *totals.ledgers.entry(key).or_default() += entry.ledger.values();
         }
         totals
@@ -258,10 +260,12 @@ impl ConnectionTable {
 
     fn close(&self, entry: &Entry) {
         let mut snapshot = entry.snapshot(Instant::now());
-        let outcome = lock(&entry.progress).outcome();
+        let (outcome, label) = {
+            let progress = lock(&entry.progress);
+            (progress.outcome(), progress.label.clone())
+        };
         snapshot.state = ConnectionState::Closed;
         snapshot.outcome = Some(outcome);
-        let label = lock(&self.labels).label(&snapshot.peer);
         let mut table = lock(&self.table);
         table.live.remove(&entry.id);
         *table.outcomes.entry((outcome, snapshot.reason)).or_default() += 1;
@@ -358,7 +362,10 @@ impl ConnectionHandle {
 
     /// Names the peer that carries the connection. To be called before the first byte, since sums are kept by peer.
     pub fn set_peer(&self, name: &str) {
-        lock(&self.entry.progress).peer = name.to_owned();
+        let label = lock(&self.table.labels).label(name);
+        let mut progress = lock(&self.entry.progress);
+        progress.peer = text::clean(name, TEXT_CHARS_MAX);
+        progress.label = label;
     }
 
     pub fn set_state(&self, state: ConnectionState) {
@@ -397,127 +404,4 @@ impl Drop for ConnectionHandle {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::thread;
-
-    fn table() -> Arc<ConnectionTable> {
-        Arc::new(ConnectionTable::new(Arc::new(Mutex::new(PeerLabels::new()))))
-    }
-
-    fn info(peer: &str) -> ConnectionInfo {
-        ConnectionInfo {
-            client: "192.0.2.7:50000".parse().unwrap(),
-            target: "files.example:445".into(),
-            protocol: Protocol::Smb,
-            peer: peer.into(),
-            rule: "optimise 445".into(),
-            opened_at: SystemTime::now(),
-        }
-    }
-
-    #[test]
-    fn a_closed_connection_is_folded_once() {
-        let table = table();
-        let handle = table.register(info("dc"));
-        handle.set_state(ConnectionState::Optimised);
-        handle.ledger().lan_up.add(100);
-        assert_eq!(table.totals().sum().lan_up, 100);
-        assert_eq!(table.totals().states[ConnectionState::Optimised as usize], 1);
-        drop(handle);
-        for _ in 0..3 {
-            assert_eq!(table.totals().sum().lan_up, 100);
-        }
-        assert_eq!(table.totals().states, [0; 8]);
-        assert_eq!(table.totals().outcomes[&(Outcome::Optimised, None)], 1);
-        assert!(lock(&table.table).lingering.is_empty());
-    }
-
-    #[test]
-    fn a_late_writer_loses_nothing() {
-        let table = table();
-        let handle = table.register(info("dc"));
-        let ledger = handle.ledger().clone();
-        drop(handle);
-        assert_eq!(table.totals().sum().lan_down, 0);
-        ledger.lan_down.add(7);
-        assert_eq!(table.totals().sum().lan_down, 7);
-        drop(ledger);
-        assert_eq!(table.totals().sum().lan_down, 7);
-        assert!(lock(&table.table).lingering.is_empty());
-    }
-
-    #[test]
-    fn sums_never_fall_and_lose_nothing_while_connections_come_and_go() {
-        let table = table();
-        let workers: Vec<_> = (0..4)
-            .map(|worker| {
-                let table = table.clone();
-                thread::spawn(move || {
-                    for i in 0..500 {
-                        let handle = table.register(info(["a", "b"][i % 2]));
-                        handle.set_state(ConnectionState::ReduceOnly);
-                        let ledger = handle.ledger().clone();
-                        ledger.lan_up.add(1);
-                        if (i + worker) % 3 == 0 {
-                            drop(handle);
-                        }
-                        ledger.lan_up.add(1);
-                    }
-                })
-            })
-            .collect();
-        let mut last = 0;
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            let now = table.totals().sum().lan_up;
-            assert!(now >= last, "{now} after {last}");
-            last = now;
-        }
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
-        assert_eq!(table.totals().sum().lan_up, 4 * 500 * 2);
-        assert_eq!(table.totals().outcomes[&(Outcome::ReduceOnly, None)], 2_000);
-    }
-
-    #[test]
-    fn reasons_are_counted_once_a_connection() {
-        let table = table();
-        let handle = table.register(info(""));
-        for _ in 0..2 {
-            handle.set_state_because(ConnectionState::PassThrough, Reason::PeerAbsent, "");
-        }
-        assert_eq!(table.totals().not_optimised[&Reason::PeerAbsent], 1);
-        assert_eq!(table.live()[0].reason, Some(Reason::PeerAbsent));
-        drop(handle);
-        let totals = table.totals();
-        assert_eq!(totals.outcomes[&(Outcome::PassThrough, Some(Reason::PeerAbsent))], 1);
-        assert_eq!(&*totals.ledgers.keys().next().unwrap().0, "none");
-    }
-
-    #[test]
-    fn ends_are_told_apart() {
-        let table = table();
-        table.register(info("dc")).fail(Reason::ApplicationReset, "");
-        table.register(info("dc")).fail(Reason::ProofFailed, "run digest");
-        drop(table.register(info("dc")));
-        let outcomes = table.totals().outcomes;
-        assert_eq!(outcomes[&(Outcome::Reset, Some(Reason::ApplicationReset))], 1);
-        assert_eq!(outcomes[&(Outcome::Failed, Some(Reason::ProofFailed))], 1);
-        assert_eq!(outcomes[&(Outcome::Failed, None)], 1, "one that never left opening has failed");
-        assert_eq!(table.closed()[1].detail, "run digest");
-    }
-
-    #[test]
-    fn lists_are_bounded() {
-        let table = table();
-        let held: Vec<_> = (0..LINGERING_MAX + 50)
-            .map(|_| {
-                let handle = table.register(info("dc"));
-                handle.ledger().lan_up.add(1);
-                handle.ledger().clone()
-            })
-            .collect();
-        assert_eq!(table.closed().len(), CLOSED_LISTED_MAX);
-        assert!(lock(&table.table).lingering.len() <= LINGERING_MAX);
-        assert_eq!(table.totals().sum().lan_up, held.len() as u64);
-    }
-}
+mod tests;

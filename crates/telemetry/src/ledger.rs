@@ -1,7 +1,7 @@
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What kept bytes off the WAN (DESIGN.md section 11).
+/// What kept bytes off the WAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum SavedBy {

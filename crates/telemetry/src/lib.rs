@@ -1,5 +1,5 @@
 //! What Isthmus knows of itself: the byte ledger, the table of connections, recent events, an hour and a day of
-//! history, and all of it as Prometheus metrics (DESIGN.md section 11; docs/metrics.md).
+//! history, and all of it as Prometheus metrics (docs/metrics.md).
 //!
 //! The data path writes to atomics of its own connection ([`ConnectionLedger`]); everything else is summed when asked.
 //! State that other parts keep (peers, store, certificates) is fetched from the one [`Source`].
@@ -40,13 +40,14 @@ use peers::{PeerLabels, PeerTotals};
 use prometheus::{Registry, TextEncoder};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The telemetry of one proxy.
 pub struct Telemetry {
     shared: Arc<Shared>,
     registry: Registry,
     history: Mutex<History>,
+    started: Instant,
 }
 
 pub(crate) struct Shared {
@@ -75,13 +76,18 @@ impl Telemetry {
         });
         let registry = Registry::new();
         registry.register(Box::new(LedgerCollector::new(shared.clone())?))?;
-        Ok(Arc::new(Telemetry { shared, registry, history: Mutex::new(History::new(now)) }))
+        Ok(Arc::new(Telemetry { shared, registry, history: Mutex::new(History::new(now)), started: now }))
     }
 
     /// Names where the state of peers, store and certificates comes from. It is held weakly, since a source holds this
     /// telemetry itself: the caller keeps it alive.
     pub fn set_source(&self, source: &Arc<dyn Source>) {
         *self.shared.source.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::downgrade(source));
+    }
+
+    /// Time since the start, by the clock that no one can set.
+    pub fn uptime(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
     }
 
     /// The outer connections.

@@ -128,14 +128,14 @@ pub enum StoreState {
 /// The limit on connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AdmissionStatus {
-    /// New connections are not optimised until the count has fallen below `resume_below`.
+    /// New connections are not optimised until the count has fallen to `resume_at`.
     pub full: bool,
     /// Optimised connections that are open.
     pub connections: u64,
     /// The count at which optimisation of new connections stops.
     pub stop_at: u64,
-    /// The count below which it starts again.
-    pub resume_below: u64,
+    /// The count at which it starts again.
+    pub resume_at: u64,
 }
 
 /// Something with an end date that TLS depends on.
@@ -283,7 +283,7 @@ pub(crate) mod tests {
             configuration: Vec::new(),
             peers,
             store: StoreStatus { state: StoreState::Learning, ..StoreStatus::unusable("") },
-            admission: AdmissionStatus { full: false, connections: 0, stop_at: 100, resume_below: 90 },
+            admission: AdmissionStatus { full: false, connections: 0, stop_at: 100, resume_at: 90 },
             certificates: Vec::new(),
             draining: false,
             inner: InnerStatus::default(),

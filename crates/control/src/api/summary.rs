@@ -97,7 +97,7 @@ struct AdmissionView {
     full: bool,
     connections: u64,
     stop_at: u64,
-    resume_below: u64,
+    resume_at: u64,
 }
 
 #[derive(Serialize)]
@@ -122,7 +122,7 @@ pub(crate) fn summary(telemetry: &Telemetry, source: &dyn Source) -> SummaryView
     let (now, clock) = (SystemTime::now(), Instant::now());
     let status = source.status();
     let totals = telemetry.connections().totals();
-    let uptime = now.duration_since(status.started_at).unwrap_or_default();
+    let uptime = telemetry.uptime(clock);
     let (reduction, rates, hour) = telemetry.history(|history| {
         let (minute, minute_time) = history.recent(limits::NOW_WINDOW, clock);
         let (hour, hour_time) = history.recent(HOUR, clock);
@@ -154,7 +154,7 @@ pub(crate) fn summary(telemetry: &Telemetry, source: &dyn Source) -> SummaryView
             full: status.admission.full,
             connections: status.admission.connections,
             stop_at: status.admission.stop_at,
-            resume_below: status.admission.resume_below,
+            resume_at: status.admission.resume_at,
         },
         certificates: certificates(&status),
         configuration: status

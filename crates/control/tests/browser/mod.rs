@@ -1,5 +1,8 @@
 //! Headless Chromium through ChromeDriver's HTTP interface (W3C WebDriver), with no library between.
 
+// Helpers of tests may unwrap, as tests do.
+#![allow(clippy::unwrap_used)]
+
 use super::http_client::{Answer, get, request};
 use serde_json::{Value, json};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,8 @@
 //! Just enough HTTP/1.1 for the tests: one request a connection, the whole answer at once.
 
+// Helpers of tests may unwrap, as tests do; each test uses its part of them.
+#![allow(clippy::unwrap_used, dead_code)]
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -22,7 +25,6 @@ impl Answer {
 }
 
 /// A GET with the address as its host.
-#[allow(dead_code)] // Each test binary uses its part.
 pub fn get(address: SocketAddr, path: &str) -> Answer {
     request(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
 }

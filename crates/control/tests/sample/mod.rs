@@ -1,6 +1,9 @@
 //! Invented data for the tests and for the demonstration console: a proxy that was busy for an hour, one that has just
 //! started, and one in trouble. The same each time.
 
+// Helpers of tests may unwrap, as tests do; each test uses its part of them.
+#![allow(clippy::unwrap_used, dead_code)]
+
 use isthmus_telemetry::{
     AdmissionStatus, CertificateKind, CertificateStatus, ConnectionHandle, ConnectionInfo, ConnectionLedger,
     ConnectionState, InnerStatus, Level, PeerCounters, PeerState, PeerStatus, Protocol, SavedBy, Source,
@@ -127,7 +130,8 @@ impl Sample {
     }
 
     fn open(&self, i: usize, port: u16, target: &str, rule: &str) -> ConnectionHandle {
-        let carried = !matches!(i, 6 | 20) && !(self.state.scene == Scene::Trouble && (2..20).contains(&i));
+        let passed = self.state.scene == Scene::Trouble && (2..20).contains(&i);
+        let carried = !passed && !matches!(i, 6 | 20);
         self.telemetry.connections().register(ConnectionInfo {
             client: format!("10.20.{}.{}:{}", i % 4, 11 + 7 * i, 49_152 + 331 * i).parse().unwrap(),
             target: target.into(),
@@ -301,7 +305,7 @@ impl Source for State {
             ],
             peers: self.peers(),
             store: self.store(),
-            admission: AdmissionStatus { full: false, connections: 7, stop_at: 4_800, resume_below: 4_500 },
+            admission: AdmissionStatus { full: false, connections: 7, stop_at: 4_800, resume_at: 4_500 },
             certificates: vec![
                 CertificateStatus {
                     kind: CertificateKind::Own,
