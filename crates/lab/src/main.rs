@@ -1,5 +1,7 @@
 //! The lab's parts as commands of their own, for use by hand and in containers.
 
+mod plain;
+
 use clap::{Parser, Subcommand};
 use isthmus_lab::corpus::{self, EditPlan, MixedPlan};
 use isthmus_lab::wan::{RelayWan, WanShape};
@@ -63,6 +65,12 @@ enum Command {
         address: SocketAddr,
         #[arg(long, default_value_t = 100_000_000)]
         bytes: usize,
+    },
+    /// Stand in for a proxy of the pair: relay, count, do nothing else (for tests of the lab itself).
+    #[command(hide = true)]
+    PlainProxy {
+        #[arg(long)]
+        config: PathBuf,
     },
     /// Write mixed.bin, edited.bin and folders of test files.
     Corpus {
@@ -143,6 +151,7 @@ fn run(command: Command) -> Result<()> {
             let hash = *blake3::hash(&data).as_bytes();
             report(Place::Local.block_on(|| upload(address, data, Some(hash)))?);
         }
+        Command::PlainProxy { config } => plain::run(&config)?,
         Command::Corpus { folder, mebibytes } => write_corpus(&folder, mebibytes)?,
     }
     Ok(())

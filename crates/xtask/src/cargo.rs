@@ -1,6 +1,6 @@
 //! Running cargo from within.
 
-use isthmus_lab::pair::Binaries;
+use isthmus_lab::pair::{BINARIES_VARIABLE, Binaries};
 use isthmus_lab::{LabError, Result};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -35,11 +35,15 @@ pub fn run(command: &mut Command) -> Result<()> {
     Err(LabError::Command { program: shown, status: status.to_string(), output })
 }
 
-/// Builds both proxies with optimisation and says where they are.
+/// Builds both proxies and says where they are. If `ISTHMUS_BIN_DIR` names a folder, those in it are taken as they are:
+/// another version, say, that is to be compared.
 ///
 /// # Errors
 /// The build fails.
 pub fn build_proxies(profile: &str) -> Result<Binaries> {
+    if std::env::var_os(BINARIES_VARIABLE).is_some() {
+        return Binaries::find();
+    }
     run(&mut cargo([
         "build",
         "--profile",

@@ -3,7 +3,7 @@
 mod binaries;
 mod end;
 
-pub use binaries::Binaries;
+pub use binaries::{BINARIES_VARIABLE, Binaries};
 pub use end::{End, WanBytes};
 
 use crate::error::{Context as _, LabError, Result};

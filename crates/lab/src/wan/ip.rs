@@ -56,9 +56,10 @@ pub struct WanStats {
 }
 
 impl WanStats {
-    /// Bytes given to the link in both directions, IP and TCP headers included.
+    /// Bytes that crossed the link in both directions, IP and TCP headers included. (What a full queue has dropped has
+    /// not crossed.)
     pub fn bytes(&self) -> u64 {
-        self.up.bytes_in + self.down.bytes_in
+        self.up.bytes_out + self.down.bytes_out
     }
 }
 
