@@ -6,7 +6,7 @@ use crate::content::Addr;
 use crate::draft::{Draft, Part};
 use crate::frame::BASE_RANGES_MAX;
 use crate::learner::chunk_features;
-use crate::ledger::Name;
+use crate::ledger::{Name, Span};
 use crate::shared::Shared;
 
 /// New content shorter than this between two runs needs no base of its own.
@@ -15,14 +15,20 @@ const PART_BYTES_MIN: usize = 24;
 const NEXT_TO_RUN_BYTES: u64 = 8 << 10;
 /// Old content between two runs that is taken as a base at most.
 const GAP_BYTES_MAX: u64 = 256 << 10;
+/// A base is no larger than so many times the new bytes: reading it in costs time.
+const BASE_TIMES_NEW_MAX: usize = 64;
+/// Old content around a draft's runs that is taken as a base.
+const AROUND_BYTES_MAX: u64 = 512 << 10;
+/// Recordings of which that is done.
+const AROUND_RECORDINGS_MAX: usize = 4;
 /// Shares of features that make a region a base.
-const VOTES_MIN: usize = 2;
+const VOTES_MIN: usize = 1;
 /// Votes that lie no further apart than this belong to one region.
 const VOTE_REACH_BYTES: u64 = 96 << 10;
 /// Taken on both sides of the votes of a region.
-const VOTE_MARGIN_BYTES: u64 = 24 << 10;
+const VOTE_MARGIN_BYTES: u64 = 64 << 10;
 /// Regions that votes may choose.
-const VOTE_REGIONS_MAX: usize = 4;
+const VOTE_REGIONS_MAX: usize = 8;
 
 /// Old content, by name and as bytes.
 #[derive(Default)]
@@ -30,6 +36,9 @@ pub(crate) struct Base {
     pub ranges: Vec<(Name, u64)>,
     pub places: Vec<(Addr, u64)>,
     pub bytes: Vec<u8>,
+    /// Features chose a part of it.
+    pub voted: bool,
+    limit: usize,
 }
 
 impl Base {
@@ -39,25 +48,43 @@ impl Base {
     }
 
     fn room(&self) -> u64 {
-        if self.ranges.len() < BASE_RANGES_MAX { (DELTA_BASE_BYTES_MAX - self.bytes.len()) as u64 } else { 0 }
+        if self.ranges.len() < BASE_RANGES_MAX { self.limit.saturating_sub(self.bytes.len()) as u64 } else { 0 }
     }
 
-    /// Adds a range as far as there is room and it can be read.
+    /// Adds a range, less what is there already, as far as there is room and it can be read.
     fn add(&mut self, shared: &Shared, at: Name, len: u64) {
-        let len = len.min(self.room());
-        let known = |&(start, there): &(Name, u64)| {
-            start.recording == at.recording
-                && start.position <= at.position
-                && at.position + len <= start.position + there
-        };
-        if len == 0 || self.ranges.iter().any(known) {
-            return;
+        let (mut from, end) = (at.position, at.position.saturating_add(len));
+        while from < end && self.room() > 0 {
+            let same = self.ranges.iter().filter(|(start, _)| start.recording == at.recording);
+            let spans = same.map(|(start, len)| (start.position, start.position + len));
+            let mut stop = end;
+            let mut covered = None;
+            for (start, to) in spans {
+                if start <= from && from < to {
+                    covered = Some(to);
+                } else if start > from {
+                    stop = stop.min(start);
+                }
+            }
+            match covered {
+                Some(to) => from = to,
+                None => {
+                    let len = (stop - from).min(self.room());
+                    if !self.read(shared, Name { position: from, ..at }, len) {
+                        return;
+                    }
+                    from = stop;
+                }
+            }
         }
+    }
+
+    /// Reads a range into the base, up to its first unknown byte; false if it stops before the range's end.
+    fn read(&mut self, shared: &Shared, at: Name, len: u64) -> bool {
         let mut at_part = at;
         let mut left = len;
-        // What is known of the range, up to its first unknown byte.
         while left > 0 {
-            let crate::ledger::Span::At { addr, len: there } = shared.ledger.reference(at_part) else { break };
+            let Span::At { addr, len: there } = shared.ledger.reference(at_part) else { break };
             let step = there.min(left);
             if shared.read_into(addr, step, &mut self.bytes).is_err() {
                 break;
@@ -69,15 +96,22 @@ impl Base {
         if left < len {
             self.ranges.push((at, len - left));
         }
+        left == 0
     }
 }
 
 /// The base for the new bytes of a draft; empty if nothing similar is known. `after_run` is the place after the run that
-/// the last frame ended with. Works out the features of the draft's chunks.
-pub(crate) fn choose(shared: &Shared, draft: &mut Draft, after_run: Option<Name>) -> Base {
-    let mut base = Base::default();
-    by_votes(shared, draft, &mut base);
+/// the last frame ended with. With `ask`, the features of the draft's chunks are worked out and asked for.
+pub(crate) fn choose(shared: &Shared, draft: &mut Draft, after_run: Option<Name>, ask: bool) -> Base {
+    let limit = draft.new.len().saturating_mul(BASE_TIMES_NEW_MAX).min(DELTA_BASE_BYTES_MAX);
+    let mut base = Base { limit, ..Base::default() };
     beside_runs(shared, draft, after_run, &mut base);
+    if ask {
+        let beside = base.bytes.len();
+        by_votes(shared, draft, &mut base);
+        base.voted = base.bytes.len() > beside;
+    }
+    around(shared, draft, after_run, &mut base);
     base
 }
 
@@ -114,6 +148,38 @@ fn beside_runs(shared: &Shared, draft: &Draft, after_run: Option<Name>, base: &m
     }
 }
 
+/// What lies around the chosen ranges and the draft's runs, in the recordings that name them and in those that later went on differently after
+/// the same content: a file whose parts were moved, or share content with another file, finds its other parts there.
+fn around(shared: &Shared, draft: &Draft, after_run: Option<Name>, base: &mut Base) {
+    let mut reaches: Vec<(Name, u64)> = Vec::new();
+    let mut reach = |at: Name, len: u64| {
+        if let Some((from, to)) = reaches.iter_mut().find(|(from, _)| from.recording == at.recording) {
+            from.position = from.position.min(at.position);
+            *to = (*to).max(at.position + len);
+        } else if reaches.len() < AROUND_RECORDINGS_MAX {
+            reaches.push((at, at.position + len));
+        }
+    };
+    base.ranges.iter().for_each(|(at, len)| reach(*at, *len));
+    for part in &draft.parts {
+        let Part::Run { at, len, places } = part else { continue };
+        let end = places.last().map(|(addr, len)| addr.plus(*len));
+        if let Some(branch) = end.and_then(|end| shared.ledger.branch(end)) {
+            reach(branch, 0);
+        }
+        reach(*at, *len);
+    }
+    after_run.into_iter().for_each(|at| reach(at, 0));
+    for (from, to) in reaches {
+        let margin = base.room().min(AROUND_BYTES_MAX) / 2;
+        let start = from.position.saturating_sub(margin);
+        let at = Name { position: start, ..from };
+        base.add(shared, at, (from.position - start).min(margin));
+        base.add(shared, from, to - from.position);
+        base.add(shared, Name { position: to, ..from }, margin);
+    }
+}
+
 /// The regions that share most features with the draft's new chunks.
 fn by_votes(shared: &Shared, draft: &mut Draft, base: &mut Base) {
     let mut votes: Vec<u64> = Vec::new();
@@ -124,7 +190,7 @@ fn by_votes(shared: &Shared, draft: &mut Draft, base: &mut Base) {
             cut.features = chunk_features(&draft.new[at..end]);
         }
         if let Some(features) = &cut.features {
-            votes.extend(shared.similar.candidates(features).map(|addr| addr.0));
+            votes.extend(shared.similar.candidates(features).into_iter().map(|addr| addr.0));
         }
         at = end;
     }

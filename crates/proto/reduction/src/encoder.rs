@@ -45,8 +45,19 @@ const DRAFT_LAN_BYTES_FULL: usize = FRAME_LAN_BYTES_MAX - CHUNK_BYTES_MAX;
 const DRAFT_NEW_BYTES_FULL: usize = FRAME_NEW_BYTES_MAX - CHUNK_BYTES_MAX;
 /// New bytes from which a delta is tried.
 const DELTA_BYTES_MIN: usize = 128;
+/// A delta must be smaller than this share of what compression alone would leave.
+const DELTA_PERCENT_MAX: usize = 90;
+/// The same where only features say that the base is similar.
+const DELTA_PERCENT_MAX_VOTED: usize = 82;
+/// New bytes of which compression alone is tried, to know that.
+const SAMPLE_BYTES: usize = 64 << 10;
+/// Frames that are coded without asking for similar content, at most, when it was of no use.
+const VOTES_PAUSE_MAX: u32 = 16;
 /// Level of deltas: they are small, and worth more effort than new data.
-const DELTA_LEVEL: i32 = 6;
+const DELTA_LEVEL: i32 = 9;
+/// The same when the base is larger than [`DELTA_LARGE_BASE_BYTES`], since reading the base in takes most of the time.
+const DELTA_LEVEL_LARGE: i32 = 3;
+const DELTA_LARGE_BASE_BYTES: usize = 128 << 10;
 
 /// What one step of an encoder came to.
 #[derive(Debug)]
@@ -149,6 +160,7 @@ pub struct Encoder {
     large: Option<Large>,
     level: i32,
     new_total: u64,
+    votes: Votes,
     flight: VecDeque<Flight>,
     frames_restored: u64,
     restored: u64,
@@ -176,6 +188,7 @@ impl Encoder {
             large: None,
             level,
             new_total: 0,
+            votes: Votes::default(),
             flight: VecDeque::new(),
             frames_restored: 0,
             restored: 0,
@@ -572,14 +585,23 @@ impl Encoder {
     /// Chooses how the draft's new bytes cross.
     fn code_new(&mut self, draft: &mut Draft) -> Result<Payload, EncodeError> {
         if draft.new.len() >= DELTA_BYTES_MIN && self.learning {
-            let base = base::choose(&self.shared, draft, self.after_run);
+            let asked = self.votes.ask();
+            let base = base::choose(&self.shared, draft, self.after_run, asked);
             if !base.bytes.is_empty() {
-                let bytes = pack_against(&base.bytes, &draft.new, DELTA_LEVEL)?;
-                if bytes.len() + base.wire_bytes() < draft.new.len() * 3 / 4 {
+                let large = base.bytes.len() > DELTA_LARGE_BASE_BYTES;
+                let level = if large { DELTA_LEVEL_LARGE } else { DELTA_LEVEL };
+                let bytes = pack_against(&base.bytes, &draft.new, level)?;
+                let wire = bytes.len() + base.wire_bytes();
+                let percent = if base.voted { DELTA_PERCENT_MAX_VOTED } else { DELTA_PERCENT_MAX };
+                if wire < without_base(&draft.new)? * percent / 100 {
+                    self.votes.won();
                     draft.pins.extend(
                         base.places.iter().filter_map(|&(addr, len)| self.shared.store.pin(addr, len)),
                     );
                     return Ok(Payload { coding: Coding::Delta, bytes, base });
+                }
+                if base.voted {
+                    self.votes.lost();
                 }
             }
         }
@@ -677,6 +699,30 @@ enum Progress {
     Claimed,
 }
 
+/// When to look for similar content by its features. Where everything resembles everything (text of a few words), votes
+/// find a base each time and it never helps; so each failure doubles the pause before the next try.
+#[derive(Default)]
+struct Votes {
+    pause: u32,
+    left: u32,
+}
+
+impl Votes {
+    fn ask(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
+
+    fn won(&mut self) {
+        (self.pause, self.left) = (0, 0);
+    }
+
+    fn lost(&mut self) {
+        self.pause = (self.pause * 2).clamp(2, VOTES_PAUSE_MAX);
+        self.left = self.pause;
+    }
+}
+
 /// The coded new bytes of a frame.
 struct Payload {
     coding: Coding,
@@ -704,6 +750,13 @@ pub(crate) fn new_proof(bytes: &[u8]) -> [u8; NEW_PROOF_BYTES] {
     let mut proof = [0; NEW_PROOF_BYTES];
     proof.copy_from_slice(&blake3::hash(bytes).as_bytes()[..NEW_PROOF_BYTES]);
     proof
+}
+
+/// About what `bytes` would come to without a base, from a sample of them.
+fn without_base(bytes: &[u8]) -> Result<usize, BadCompression> {
+    let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];
+    let packed = pack_against(&[], sample, 1)?.len().min(sample.len());
+    Ok(packed * bytes.len() / sample.len().max(1))
 }
 
 /// The first place at which two windows, which differ at their start, are equal for a while; as far as it goes at their end.

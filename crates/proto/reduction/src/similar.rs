@@ -9,9 +9,10 @@ use crate::content::Addr;
 pub const SLOTS_MAX: usize = 4 << 20;
 const SLOTS_FIRST: usize = 64 << 10;
 const ADDR_BITS: u32 = 48;
+const ADDR_MASK: u64 = (1 << ADDR_BITS) - 1;
 
 /// Features of recent chunks. A newer chunk takes the slot of an older one with the same low bits, so the table keeps the
-/// recent past at a fixed size and needs no upkeep when content is evicted.
+/// recent past (two chunks a feature) at a fixed size and needs no upkeep when content is evicted.
 pub struct Similar {
     inner: Mutex<Slots>,
     slots_max: usize,
@@ -41,26 +42,34 @@ impl Similar {
             inner.grow();
         }
         for &feature in features {
-            let entry = entry(feature, addr);
-            let slot = feature as usize & (inner.slots.len() - 1);
-            inner.slots[slot] = entry;
+            let pair = inner.pair(feature);
+            if inner.slots[pair] & !ADDR_MASK != entry(feature, Addr(0)) || inner.slots[pair] == 0 {
+                // Another feature's pair: both its entries are of the past.
+                inner.slots[pair + 1] = 0;
+            } else {
+                inner.slots[pair + 1] = inner.slots[pair];
+            }
+            inner.slots[pair] = entry(feature, addr);
         }
         inner.inserted += FEATURES;
     }
 
-    /// The addresses that share a feature with `features`, in the order of the features; at most one a feature.
-    pub fn candidates(&self, features: &[u32; FEATURES]) -> impl Iterator<Item = Addr> + use<> {
+    /// The addresses that share a feature with `features`: at most two a feature, the latest first.
+    pub fn candidates(&self, features: &[u32; FEATURES]) -> Vec<Addr> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found = [None; FEATURES];
-        if !inner.slots.is_empty() {
-            for (found, &feature) in found.iter_mut().zip(features) {
-                let stored = inner.slots[feature as usize & (inner.slots.len() - 1)];
-                if stored != 0 && stored >> ADDR_BITS == u64::from(feature >> 16) {
-                    *found = Some(Addr(stored & ((1 << ADDR_BITS) - 1)));
+        let mut found = Vec::new();
+        if inner.slots.is_empty() {
+            return found;
+        }
+        for &feature in features {
+            let pair = inner.pair(feature);
+            for stored in &inner.slots[pair..pair + 2] {
+                if *stored != 0 && stored & !ADDR_MASK == entry(feature, Addr(0)) {
+                    found.push(Addr(stored & ADDR_MASK));
                 }
             }
         }
-        found.into_iter().flatten()
+        found
     }
 
     /// Bytes of memory that the table takes now.
@@ -70,6 +79,11 @@ impl Similar {
 }
 
 impl Slots {
+    /// First of the two slots of a feature.
+    fn pair(&self, feature: u32) -> usize {
+        (feature as usize & (self.slots.len() / 2 - 1)) * 2
+    }
+
     /// Doubles the table. A slot's entry keeps 16 high bits of its feature, not the low ones that chose the slot, so an old
     /// entry goes to both slots that it may belong to; the wrong copy is overwritten or never asked for.
     fn grow(&mut self) {
@@ -81,7 +95,7 @@ impl Slots {
 }
 
 fn entry(feature: u32, addr: Addr) -> u64 {
-    u64::from(feature >> 16) << ADDR_BITS | (addr.0 & ((1 << ADDR_BITS) - 1))
+    u64::from(feature >> 16) << ADDR_BITS | (addr.0 & ADDR_MASK)
 }
 
 #[cfg(test)]
@@ -95,13 +109,13 @@ mod tests {
     #[test]
     fn finds_what_was_inserted_and_keeps_its_bound() {
         let table = Similar::new(SLOTS_FIRST * 2);
-        assert_eq!(table.candidates(&features_of(1)).count(), 0);
+        assert_eq!(table.candidates(&features_of(1)).len(), 0);
         for chunk in 0..100_000u32 {
             table.insert(&features_of(chunk), Addr(u64::from(chunk) * 8192 + 1));
         }
         let newest = features_of(99_999);
-        assert!(table.candidates(&newest).all(|addr| addr == Addr(99_999 * 8192 + 1)));
-        assert_eq!(table.candidates(&newest).count(), FEATURES);
+        assert!(table.candidates(&newest).iter().all(|addr| *addr == Addr(99_999 * 8192 + 1)));
+        assert_eq!(table.candidates(&newest).len(), FEATURES);
         assert!(table.memory_bytes() <= SLOTS_FIRST * 2 * 8);
     }
 
@@ -112,7 +126,7 @@ mod tests {
             table.insert(&features_of(chunk), Addr(u64::from(chunk) + 1));
         }
         let found = (0..20_000u32)
-            .filter(|&chunk| table.candidates(&features_of(chunk)).any(|addr| addr.0 == u64::from(chunk) + 1))
+            .filter(|&chunk| table.candidates(&features_of(chunk)).iter().any(|addr| addr.0 == u64::from(chunk) + 1))
             .count();
         assert!(found > 19_000, "{found} of 20000 are still found");
     }
