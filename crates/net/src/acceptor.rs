@@ -8,13 +8,14 @@ use crate::tls_error::Refusal;
 use crate::{Channel, LocalHello, PeerInfo, TlsSource, WanCounters, control, limits};
 use isthmus_tunnel::{ChannelId, Frame, Open, Proof};
 use isthmus_types::{Reason, Side};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
 
 /// How the server side is reached by its client sides.
 #[derive(Clone)]
@@ -145,15 +146,17 @@ impl AcceptorInner {
         }
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// Spawns a task that ends with the acceptor.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let mut stop = self.stop.subscribe();
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             tokio::select! {
                 // Whether the acceptor says stop or is gone, the task is over.
                 _ = stop.wait_for(|stop| *stop) => {}
                 () = task => {}
             }
         });
+        task.abort_handle()
     }
 
     fn join(self: &Arc<Self>, mut secured: Secured, instance: [u8; 16]) -> Result<(), (Secured, Refusal)> {
@@ -221,9 +224,10 @@ impl Owner for Arc<AcceptorInner> {
     }
 }
 
-/// Accepts connections; each has a bounded time and place to show who it is.
+/// Accepts connections; each has a bounded time and place to show who it is. When there is no place left, the one that
+/// has taken longest makes room: an honest peer is through in a few round trips.
 async fn listen(inner: Arc<AcceptorInner>, listener: TcpListener) {
-    let half_open = Arc::new(Semaphore::new(limits::HALF_OPEN_MAX));
+    let mut half_open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -233,23 +237,29 @@ async fn listen(inner: Arc<AcceptorInner>, listener: TcpListener) {
                 continue;
             }
         };
-        let Ok(permit) = half_open.clone().try_acquire_owned() else {
+        if half_open.len() >= limits::HALF_OPEN_MAX {
+            half_open.retain(|task| !task.is_finished());
+        }
+        if half_open.len() >= limits::HALF_OPEN_MAX
+            && let Some(oldest) = half_open.pop_front()
+        {
+            oldest.abort();
             WanCounters::count(&inner.unattributed.handshakes_failed);
-            continue;
-        };
-        let task = inner.clone();
-        inner.spawn(async move {
-            let set_up = set_up(&task, stream, address);
-            let outcome = tokio::time::timeout(limits::HANDSHAKE_TIMEOUT, set_up).await;
-            drop(permit);
-            match outcome.unwrap_or_else(|_| Err(Refusal::absent("handshake not finished in time"))) {
-                Ok((secured, first)) => serve(task, secured, first).await,
-                Err(refusal) => {
-                    WanCounters::count(&task.unattributed.handshakes_failed);
-                    tracing::info!(%address, reason = refusal.reason.label(), detail = %refusal.detail, "handshake failed");
-                }
-            }
-        });
+        }
+        half_open.push_back(inner.spawn(receive(inner.clone(), stream, address)));
+    }
+}
+
+/// Sees a connection through its handshake, and then serves it in a task of its own.
+async fn receive(inner: Arc<AcceptorInner>, stream: TcpStream, address: SocketAddr) {
+    let outcome = tokio::time::timeout(limits::HANDSHAKE_TIMEOUT, set_up(&inner, stream, address)).await;
+    match outcome.unwrap_or_else(|_| Err(Refusal::absent("handshake not finished in time"))) {
+        Ok((secured, first)) => drop(inner.spawn(serve(inner.clone(), secured, first))),
+        Err(refusal) => {
+            WanCounters::count(&inner.unattributed.handshakes_failed);
+            let reason = refusal.reason.label();
+            tracing::info!(%address, reason, detail = %refusal.detail, "handshake failed");
+        }
     }
 }
 

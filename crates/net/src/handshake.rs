@@ -146,7 +146,8 @@ fn secured(
     WanCounters::count(if resumed { &wan.handshakes_resumed } else { &wan.handshakes_full });
     // A resumed session brings the chain of an earlier handshake, which may have been revoked or have expired since.
     let identity = material.verifier.check(&chain, server_name).map_err(|error| Refusal::of_tls(&error, peer))?;
-    Ok(Secured { link: Link::new(counted.stream, tls, wan), identity, chain, address })
+    let link = Link::new(counted.stream, tls, wan).map_err(|error| Refusal::of_link(&error, peer))?;
+    Ok(Secured { link, identity, chain, address })
 }
 
 /// Ends a failed handshake so that the alert that tells the far end why is not lost to a reset.

@@ -44,24 +44,27 @@ thread_local! {
 }
 
 impl Link {
-    pub(crate) fn new(socket: TcpStream, mut tls: rustls::Connection, wan: Arc<WanCounters>) -> Link {
+    /// Takes over a connection whose handshake is done, with what came right behind it.
+    pub(crate) fn new(
+        socket: TcpStream,
+        mut tls: rustls::Connection,
+        wan: Arc<WanCounters>,
+    ) -> Result<Link, LinkError> {
         tls.set_buffer_limit(Some(limits::WRITE_BYTES));
-        Link {
+        let mut link = Link {
             socket: Arc::new(socket),
             tls,
             plain: BytesMut::new(),
             wan,
             write_blocked: false,
             closed: false,
-        }
+        };
+        link.take_plain()?;
+        Ok(link)
     }
 
     pub(crate) fn socket(&self) -> Arc<TcpStream> {
         self.socket.clone()
-    }
-
-    pub(crate) fn tls(&self) -> &rustls::Connection {
-        &self.tls
     }
 
     /// Counts this link's bytes from now on for a peer that has become known.
@@ -162,8 +165,11 @@ impl Link {
             if let Some(frame) = self.next_frame()? {
                 return Ok(frame);
             }
-            if self.read()? == 0 {
-                self.socket.ready(Interest::READABLE).await?;
+            match self.read() {
+                Ok(0) => drop(self.socket.ready(Interest::READABLE).await?),
+                Ok(_) => {}
+                // A frame may have come right before the end.
+                Err(error) => return self.next_frame()?.ok_or(error),
             }
         }
     }
@@ -200,28 +206,32 @@ impl Link {
     fn decrypt(&mut self, mut ciphertext: &[u8]) -> Result<(), LinkError> {
         while !ciphertext.is_empty() {
             self.tls.read_tls(&mut ciphertext)?;
-            let state = match self.tls.process_new_packets() {
-                Ok(state) => state,
-                Err(error) => {
-                    // The alert tells the far end why; whether it still arrives changes nothing for this side.
-                    let _ = self.flush();
-                    return Err(error.into());
-                }
-            };
-            let mut left = state.plaintext_bytes_to_read();
-            let mut reader = self.tls.reader();
-            while left > 0 {
-                let chunk = reader.fill_buf()?;
-                let len = chunk.len();
-                self.plain.extend_from_slice(chunk);
-                reader.consume(len);
-                left -= len.min(left);
-            }
-            if state.peer_has_closed() {
-                return Err(LinkError::Closed);
-            }
+            self.take_plain()?;
         }
         Ok(())
+    }
+
+    /// Decrypts what rustls has and takes it out.
+    fn take_plain(&mut self) -> Result<(), LinkError> {
+        let state = match self.tls.process_new_packets() {
+            Ok(state) => state,
+            Err(error) => {
+                // The alert tells the far end why; whether it still arrives changes nothing for this side.
+                let _ = self.flush();
+                return Err(error.into());
+            }
+        };
+        let mut left = state.plaintext_bytes_to_read();
+        let mut reader = self.tls.reader();
+        while left > 0 {
+            let chunk = reader.fill_buf()?;
+            let len = chunk.len();
+            self.plain.extend_from_slice(chunk);
+            reader.consume(len);
+            // An empty chunk cannot be, by rustls's count; it would make this loop endless.
+            left = if len == 0 { 0 } else { left.saturating_sub(len) };
+        }
+        if state.peer_has_closed() { Err(LinkError::Closed) } else { Ok(()) }
     }
 }
 

@@ -371,10 +371,8 @@ impl Inner {
 
     /// Whether and how the session with this number is over. One that is not yet open is not over.
     fn end_of(&self, session: u64) -> Option<Closed> {
-        let current = self.endpoint.session();
         let reason = match self.endpoint.state() {
-            _ if current > session => None,
-            State::Idle if current == session => None,
+            _ if session <= self.endpoint.settled() => None,
             State::Idle | State::Open => return None,
             State::Ending(reason) | State::Over(reason) => Some(reason),
         };
@@ -428,6 +426,10 @@ impl Inner {
             State::Open => WanCounters::count(&wan.links_lost),
             // The peer has heard of the end, and confirms it by closing.
             State::Ending(reason) if matches!(error, LinkError::Closed) => self.endpoint.kill(reason),
+            // The client side has done with a pooled channel.
+            State::Idle if matches!(error, LinkError::Closed) && !self.checked_out => {
+                self.endpoint.kill(Reason::PeerAbsent);
+            }
             _ => {}
         }
         self.lose_link();

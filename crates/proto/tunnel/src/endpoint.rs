@@ -56,6 +56,8 @@ pub struct Endpoint {
     side: Side,
     state: State,
     session: u64,
+    /// The last session that ended cleanly.
+    settled: u64,
     steps: Steps,
     inbox: Inbox,
     outbox: Outbox,
@@ -100,6 +102,7 @@ impl Endpoint {
             side,
             state: State::Idle,
             session: 0,
+            settled: 0,
             steps: Steps::default(),
             inbox: Inbox::default(),
             outbox: Outbox::default(),
@@ -122,6 +125,11 @@ impl Endpoint {
     /// Number of the session that is open or was last open; 0 before the first.
     pub fn session(&self) -> u64 {
         self.session
+    }
+
+    /// Number of the last session that ended cleanly; 0 when none has.
+    pub fn settled(&self) -> u64 {
+        self.settled
     }
 
     /// Whether a message is here for [`Endpoint::recv`].
@@ -494,6 +502,7 @@ impl Endpoint {
             && !self.outbox.has_unsent();
         if done && (told || self.side == Side::Server) {
             self.state = State::Idle;
+            self.settled = self.session;
         }
     }
 
