@@ -4,7 +4,8 @@ use crate::error::OpenError;
 use isthmus_reduction::content::LedgerId;
 use isthmus_types::{Domain, StoreId};
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use thiserror::Error;
@@ -22,6 +23,9 @@ pub const VALUES_MAX: usize = 4096;
 pub const HISTORY_MAX: usize = 11_000;
 /// Longest sample of the statistics history.
 pub const SAMPLE_LEN_MAX: usize = 512;
+
+/// A key and its value.
+pub type KeyValue = (Vec<u8>, Vec<u8>);
 
 /// Why the catalogue did not do what was asked.
 #[derive(Debug, Error)]
@@ -45,12 +49,16 @@ impl Catalogue {
     /// Opens the catalogue. One that cannot be opened is removed and made anew.
     pub fn open(dir: &Path) -> Result<Catalogue, OpenError> {
         let path = dir.join(DIR_NAME);
+        let make =
+            || DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(OpenError::io(&path));
+        make()?;
         let first = match open_at(&path) {
             Ok(catalogue) => return Ok(catalogue),
             Err(what) => what,
         };
         tracing::warn!(reason = %first, "the store's catalogue cannot be opened and is made anew");
         fs::remove_dir_all(&path).map_err(OpenError::io(&path))?;
+        make()?;
         open_at(&path).map_err(|what| OpenError::Catalogue { dir: dir.to_owned(), what })
     }
 
@@ -157,7 +165,7 @@ impl Catalogue {
     }
 
     /// Keys and values whose key starts with `prefix`, in the order of keys.
-    pub fn values(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, CatalogueError> {
+    pub fn values(&self, prefix: &[u8]) -> Result<Vec<KeyValue>, CatalogueError> {
         let rows = self.values.scan_prefix(prefix).map(|row| row.map(|(k, v)| (k.to_vec(), v.to_vec())));
         Ok(rows.collect::<Result<_, _>>()?)
     }

@@ -36,20 +36,21 @@ pub(crate) fn run(shared: &Shared, interval: Duration, stop: &Receiver<()>) {
 }
 
 impl Shared {
-    /// Brings what was appended so far to disk.
+    /// Brings what was appended so far to disk. Once this has failed, what is on disk is not known any more, and the
+    /// durable address stays where it was until the store is opened again.
     pub fn flush(&self) {
+        let _flushing = lock(&self.flushing);
         let (files, addr) = {
             let mut writer = lock(&self.writer);
             (writer.take_unflushed(), writer.next_addr)
         };
-        match files.iter().try_for_each(|file: &Arc<File>| file.sync_data()) {
-            Ok(()) => {
-                self.durable.fetch_max(addr, Ordering::Release);
-            }
+        if let Err(e) = files.iter().try_for_each(|file: &Arc<File>| file.sync_data()) {
+            self.flush_failed.store(true, Ordering::Relaxed);
             // What a failed flush leaves in the page cache is not to be trusted, so the segment ends here.
-            Err(e) => {
-                self.write_failed(&mut lock(&self.writer), &e);
-            }
+            self.write_failed(&mut lock(&self.writer), &e);
+        }
+        if !self.flush_failed.load(Ordering::Relaxed) {
+            self.durable.store(addr, Ordering::Release);
         }
     }
 
@@ -61,6 +62,10 @@ impl Shared {
         if writer.since_cooling >= self.cap_bytes / 2 {
             writer.since_cooling = 0;
             read(&self.table).cool();
+        }
+        // The catalogue may have grown, or the cap been lowered before this opening.
+        if self.bytes_charged(&writer) > self.cap_bytes && self.make_room(&mut writer, 0).is_err() {
+            tracing::warn!(dir = %self.dir.display(), "the store is over its size cap and nothing can be dropped");
         }
         drop(writer);
         let free = self.disk.free_bytes(&self.dir);

@@ -3,22 +3,24 @@
 //! An entry is eight bytes: 16 bits of the key above 48 bits of address. Another 16 bits of the key choose one of 65,536
 //! buckets, so 32 bits of the key are compared in all. A bucket is kept sorted by the entry's 16 bits, which are as good
 //! as random, so the place of an entry can be guessed from them and is found a few steps away. Sorted buckets need no
-//! empty slots and can grow by any step, which tables with probing cannot. Eight buckets share one allocation and lock.
+//! empty slots and can grow by any step, which tables with probing cannot. Two buckets share one allocation and lock.
 
 use crate::sync::{read, write};
 use isthmus_reduction::content::ChunkKey;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const GROUP_BITS: u32 = 13;
-const GROUPS: usize = 1 << GROUP_BITS;
-const BUCKETS: usize = 8;
+const BUCKET_BITS: u32 = 16;
+const BUCKETS_PER_GROUP: usize = 2;
+const GROUPS: usize = (1 << BUCKET_BITS) / BUCKETS_PER_GROUP;
 const ADDR_BITS: u32 = 48;
 const ADDR_MASK: u64 = (1 << ADDR_BITS) - 1;
 /// A group grows by this share of itself when it is full, so at most so much is unused.
 const GROWTH_SHARE: usize = 24;
-/// Entries of one group; what comes beyond them is not indexed. 8,192 groups make 536 million.
+/// Entries of one group; what comes beyond them is not indexed.
 const GROUP_ENTRIES_MAX: usize = u16::MAX as usize;
+/// Entries that a [`Batch`] gathers: 2 MiB.
+const BATCH_ENTRIES: usize = 128 << 10;
 
 /// Index of all chunks in the store. All calls take `&self` and may run at once.
 pub(crate) struct Index {
@@ -32,7 +34,7 @@ pub(crate) struct Index {
 struct Group {
     entries: Vec<u64>,
     /// Where each bucket ends in `entries`.
-    ends: [u16; BUCKETS],
+    ends: [u16; BUCKETS_PER_GROUP],
 }
 
 /// Where a key belongs.
@@ -40,6 +42,54 @@ struct Home {
     group: usize,
     bucket: usize,
     tag: u64,
+}
+
+/// Entries that are put in together, in the order of their buckets: several times faster than one by one when there are
+/// many, since the index is gone through in order. They are found once the batch is flushed.
+pub(crate) struct Batch<'a> {
+    index: &'a Index,
+    pending: Vec<Pending>,
+    scratch: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Pending {
+    bucket: u32,
+    entry: u64,
+}
+
+impl<'a> Batch<'a> {
+    pub fn new(index: &'a Index) -> Batch<'a> {
+        Batch { index, pending: Vec::with_capacity(BATCH_ENTRIES), scratch: Vec::new() }
+    }
+
+    /// As [`Index::insert`].
+    pub fn insert(&mut self, key: ChunkKey, addr: u64) {
+        let home = self.index.home(key);
+        let bucket = (home.group * BUCKETS_PER_GROUP + home.bucket) as u32;
+        self.pending.push(Pending { bucket, entry: entry_of(home.tag, addr) });
+        if self.pending.len() == BATCH_ENTRIES {
+            self.flush();
+        }
+    }
+
+    pub fn flush(&mut self) {
+        self.pending.sort_unstable();
+        let group_of = |pending: &Pending| pending.bucket as usize / BUCKETS_PER_GROUP;
+        let mut added = 0;
+        for run in self.pending.chunk_by(|a, b| group_of(a) == group_of(b)) {
+            let mut group = write(&self.index.groups[group_of(&run[0])]);
+            added += group.merge(run, &mut self.scratch);
+        }
+        self.index.entries.fetch_add(added as u64, Ordering::Relaxed);
+        self.pending.clear();
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.flush();
+    }
 }
 
 impl Index {
@@ -63,7 +113,7 @@ impl Index {
     /// Sets the address of `key`, unless a higher one is known: addresses grow, so the higher one is newer.
     pub fn insert(&self, key: ChunkKey, addr: u64) {
         let home = self.home(key);
-        let entry = home.tag << ADDR_BITS | addr & ADDR_MASK;
+        let entry = entry_of(home.tag, addr);
         let mut group = write(&self.groups[home.group]);
         match group.find(&home) {
             Ok(at) => group.entries[at] = group.entries[at].max(entry),
@@ -104,12 +154,13 @@ impl Index {
     fn home(&self, key: ChunkKey) -> Home {
         let mixed = (key.0 ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = mixed ^ mixed >> 32;
-        Home {
-            group: (mixed >> (64 - GROUP_BITS)) as usize,
-            bucket: (mixed >> (61 - GROUP_BITS)) as usize % BUCKETS,
-            tag: mixed & 0xffff,
-        }
+        let bucket = (mixed >> (64 - BUCKET_BITS)) as usize;
+        Home { group: bucket / BUCKETS_PER_GROUP, bucket: bucket % BUCKETS_PER_GROUP, tag: mixed & 0xffff }
     }
+}
+
+fn entry_of(tag: u64, addr: u64) -> u64 {
+    tag << ADDR_BITS | addr & ADDR_MASK
 }
 
 impl Group {
@@ -136,12 +187,45 @@ impl Group {
         if len == GROUP_ENTRIES_MAX {
             return false;
         }
-        if len == self.entries.capacity() {
-            self.entries.reserve_exact((len / GROWTH_SHARE).max(4));
-        }
+        self.reserve(len + 1);
         self.entries.insert(at, entry);
         self.ends[bucket..].iter_mut().for_each(|end| *end += 1);
         true
+    }
+
+    /// Puts in sorted entries of this group; of two with one tag the newer stays. Returns how many were added.
+    fn merge(&mut self, run: &[Pending], scratch: &mut Vec<u64>) -> usize {
+        scratch.clear();
+        let (mut run, mut start) = (run, 0);
+        for bucket in 0..BUCKETS_PER_GROUP {
+            let first = scratch.len();
+            let is_here = |pending: &Pending| pending.bucket as usize % BUCKETS_PER_GROUP == bucket;
+            let (mut new, rest) = run.split_at(run.iter().take_while(|pending| is_here(pending)).count());
+            let mut old = &self.entries[start..usize::from(self.ends[bucket])];
+            while let Some(entry) = take_smaller(&mut old, &mut new) {
+                let len = scratch.len();
+                if len > first && scratch[len - 1] >> ADDR_BITS == entry >> ADDR_BITS {
+                    scratch[len - 1] = entry;
+                } else if len < GROUP_ENTRIES_MAX {
+                    scratch.push(entry);
+                }
+            }
+            start = usize::from(self.ends[bucket]);
+            self.ends[bucket] = scratch.len() as u16;
+            run = rest;
+        }
+        let added = scratch.len() - self.entries.len();
+        self.reserve(scratch.len());
+        self.entries.clear();
+        self.entries.extend_from_slice(scratch);
+        added
+    }
+
+    /// Makes room for so many entries in all, and a few more.
+    fn reserve(&mut self, len: usize) {
+        if len > self.entries.capacity() {
+            self.entries.reserve_exact(len + (len / GROWTH_SHARE).max(4) - self.entries.len());
+        }
     }
 
     fn remove(&mut self, bucket: usize, at: usize) {
@@ -151,6 +235,17 @@ impl Group {
             self.entries.shrink_to(self.entries.len() + self.entries.len() / GROWTH_SHARE);
         }
     }
+}
+
+/// Takes the smaller one of the first entries of two sorted runs.
+fn take_smaller(old: &mut &[u64], new: &mut &[Pending]) -> Option<u64> {
+    let (a, b) = (old.first().copied(), new.first().map(|pending| pending.entry));
+    if a.is_some_and(|a| b.is_none_or(|b| a <= b)) {
+        *old = &old[1..];
+        return a;
+    }
+    *new = new.get(1..).unwrap_or_default();
+    b
 }
 
 #[cfg(test)]
@@ -175,6 +270,13 @@ mod tests {
         let found = (n..2 * n).filter(|&i| index.lookup(key(i)).is_some()).count();
         assert!(found <= 40, "{found} of {n} unknown keys were found, expected about 9");
 
+        let batched = Index::new(42);
+        let mut batch = Batch::new(&batched);
+        (0..n).for_each(|i| batch.insert(key(i), i * 10));
+        drop(batch);
+        assert_eq!(batched.len(), index.len());
+        assert!((0..n).all(|i| batched.lookup(key(i)) == index.lookup(key(i))));
+
         index.insert(key(7), 69);
         assert_eq!(index.lookup(key(7)), Some(70), "an older address does not replace a newer one");
         index.remove(key(7), 69);
@@ -188,6 +290,27 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_batch_does_what_single_inserts_do(
+            before in proptest::collection::vec((0u64..300, 1u64..1000), 0..200),
+            batch in proptest::collection::vec((0u64..300, 1u64..1000), 0..300),
+        ) {
+            let (one_by_one, batched) = (Index::new(3), Index::new(3));
+            for &(k, addr) in &before {
+                one_by_one.insert(key(k), addr);
+                batched.insert(key(k), addr);
+            }
+            batch.iter().for_each(|&(k, addr)| one_by_one.insert(key(k), addr));
+            {
+                let mut together = Batch::new(&batched);
+                batch.iter().for_each(|&(k, addr)| together.insert(key(k), addr));
+            }
+            prop_assert_eq!(one_by_one.len(), batched.len());
+            for k in 0..300 {
+                prop_assert_eq!(one_by_one.lookup(key(k)), batched.lookup(key(k)));
+            }
+        }
+
         #[test]
         fn behaves_as_a_map(ops in proptest::collection::vec((0u8..3, 0u64..40, 1u64..1000), 1..300)) {
             let index = Index::new(1);

@@ -31,7 +31,7 @@ mod sync;
 mod table;
 mod writer;
 
-pub use catalogue::{CatalogueError, HISTORY_MAX, SAMPLE_LEN_MAX, VALUE_LEN_MAX, VALUES_MAX};
+pub use catalogue::{CatalogueError, HISTORY_MAX, KeyValue, SAMPLE_LEN_MAX, VALUE_LEN_MAX, VALUES_MAX};
 pub use config::{
     CACHE_BYTES_DEFAULT, CAP_BYTES_MIN, CATALOGUE_RESERVE_BYTES, Config, Disk, FLUSH_INTERVAL_DEFAULT,
     FREE_FLOOR_BYTES_DEFAULT, SEGMENT_BYTES_MIN, SystemDisk,

@@ -1,7 +1,7 @@
 //! Reading the footers of all segments at opening, on a few threads.
 
 use crate::footer::LedgerEntry;
-use crate::index::Index;
+use crate::index::{Batch, Index};
 use crate::segment::Segment;
 use crate::sync::lock;
 use crate::table::Record;
@@ -35,9 +35,10 @@ pub(crate) fn load_all(segments: Vec<Arc<Segment>>, index: &Index) -> (Loaded, V
         for _ in 0..LOAD_THREADS.min(segments.len()) {
             scope.spawn(|| {
                 let mut part = Loaded::default();
+                let mut batch = Batch::new(index);
                 let mut failed = Vec::new();
                 while let Some(segment) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(e) = load(segment, index, &mut part) {
+                    if let Err(e) = load(segment, &mut batch, &mut part) {
                         tracing::error!(file = %segment.path.display(), error = %e, "a segment could not be read");
                         failed.push((segment.path.clone(), segment.bytes()));
                     }
@@ -65,7 +66,7 @@ impl Loaded {
     }
 }
 
-fn load(segment: &Arc<Segment>, index: &Index, loaded: &mut Loaded) -> io::Result<()> {
+fn load(segment: &Arc<Segment>, batch: &mut Batch<'_>, loaded: &mut Loaded) -> io::Result<()> {
     let file = File::open(&segment.path)?;
     let contents = match segment.footer(&file)? {
         Some(contents) => contents,
@@ -74,7 +75,7 @@ fn load(segment: &Arc<Segment>, index: &Index, loaded: &mut Loaded) -> io::Resul
     for record in &contents.records {
         let mut addr = record.addr;
         for chunk in contents.chunks_of(record) {
-            index.insert(chunk.key, addr);
+            batch.insert(chunk.key, addr);
             addr += u64::from(chunk.len);
         }
         loaded.records.push(Record::new(record.addr, segment.number, record.position, record.len, 0));

@@ -15,7 +15,6 @@ use crate::load::{Loaded, load_all};
 use crate::replay::Replay;
 use crate::segment::{OpenFiles, Segment};
 use crate::shared::{Counters, Learning, Shared};
-use crate::sync::lock;
 use crate::table::Table;
 use crate::writer::Writer;
 use isthmus_reduction::content::LedgerId;
@@ -24,7 +23,7 @@ use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 pub(crate) fn open(config: Config) -> Result<(Arc<Shared>, Replay), OpenError> {
@@ -44,9 +43,7 @@ pub(crate) fn open(config: Config) -> Result<(Arc<Shared>, Replay), OpenError> {
     let identity = settle_identity(&config, known, is_wiped, next_segment, next_addr)?;
     let (segments, mut aside) = usable(survey, &catalogue, config.key.as_ref())?;
 
-    let mut salt = [0; 8];
-    fill_random(&mut salt)?;
-    let index = Index::new(u64::from_le_bytes(salt));
+    let index = new_index()?;
     let (loaded, unreadable) = load_all(segments, &index);
     aside.extend(unreadable);
     let last_use = restore_uses(&loaded.segments, &catalogue);
@@ -82,14 +79,19 @@ pub(crate) fn open(config: Config) -> Result<(Arc<Shared>, Replay), OpenError> {
         use_clock: AtomicU64::new(last_use),
         epoch: AtomicU8::new(0),
         durable: AtomicU64::new(next_addr),
+        flushing: Mutex::new(()),
+        flush_failed: AtomicBool::new(false),
         dir: config.dir,
         _lock: dir_lock,
     });
     shared.watch(false);
-    if shared.make_room(&mut lock(&shared.writer), 0).is_err() {
-        tracing::warn!(dir = %shared.dir.display(), "the store is over its size cap and nothing can be dropped");
-    }
     Ok((Arc::clone(&shared), Replay::new(shared, with_notes)))
+}
+
+fn new_index() -> Result<Index, OpenError> {
+    let mut salt = [0; 8];
+    fill_random(&mut salt)?;
+    Ok(Index::new(u64::from_le_bytes(salt)))
 }
 
 /// The identity to go on with, one generation further, already on disk.
@@ -141,13 +143,15 @@ fn next_addr(survey: &Survey, identity: Option<&Identity>, catalogue: &Catalogue
     next
 }
 
+/// A file set aside and its length.
+type Aside = (PathBuf, u64);
+
 /// The segments that can be read, and the files that cannot, which are set aside.
-#[allow(clippy::type_complexity)]
 fn usable(
     survey: Survey,
     catalogue: &Catalogue,
     key: Option<&StoreKey>,
-) -> Result<(Vec<Arc<Segment>>, Vec<(PathBuf, u64)>), OpenError> {
+) -> Result<(Vec<Arc<Segment>>, Vec<Aside>), OpenError> {
     let (mut segments, mut aside) = (Vec::new(), survey.aside);
     for found in survey.segments {
         let segment = match &found.header {

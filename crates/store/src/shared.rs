@@ -16,7 +16,7 @@ use isthmus_reduction::content::ReadError;
 use nix::fcntl::Flock;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -90,6 +90,10 @@ pub(crate) struct Shared {
     pub epoch: AtomicU8,
     /// Addresses below this are on disk.
     pub durable: AtomicU64,
+    /// Held while flushing: a second flush must not report what the first is still at. Taken before the writer's lock.
+    pub flushing: Mutex<()>,
+    /// Set once a flush has failed: what is on disk is not known any more.
+    pub flush_failed: AtomicBool,
     pub _lock: Flock<File>,
 }
 
@@ -160,11 +164,12 @@ impl Shared {
     /// Sets the record that holds `addr` aside.
     pub fn quarantine(&self, addr: u64) {
         let mut table = write(&self.table);
-        let Some((start, len)) = table.quarantine(addr) else { return };
+        let Some((start, len, forgotten)) = table.quarantine(addr) else { return };
         self.counters.quarantine_len.store(table.quarantined() as u64, Ordering::Relaxed);
         drop(table);
         self.cache.remove(start);
         self.catalogue.quarantine(start, start + u64::from(len));
+        forgotten.into_iter().for_each(|addr| self.catalogue.release(addr));
         self.counters.quarantined.fetch_add(1, Ordering::Relaxed);
     }
 

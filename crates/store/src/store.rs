@@ -1,6 +1,6 @@
 //! The open store: what the reduction core and the application call.
 
-use crate::catalogue::CatalogueError;
+use crate::catalogue::{CatalogueError, KeyValue};
 use crate::config::Config;
 use crate::error::OpenError;
 use crate::flush;
@@ -118,7 +118,7 @@ impl Store {
     }
 
     /// The application's values whose key starts with `prefix`, in the order of keys.
-    pub fn values(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, CatalogueError> {
+    pub fn values(&self, prefix: &[u8]) -> Result<Vec<KeyValue>, CatalogueError> {
         self.shared.catalogue.values(prefix)
     }
 

@@ -69,9 +69,10 @@ impl Table {
     /// forward) the one in the newer segment stays; one that overlaps another, or is set aside, is dropped.
     pub fn load(&mut self, mut records: Vec<Record>, quarantined: &[(u64, u64)]) {
         records.sort_unstable_by_key(|r| (r.addr, u32::MAX - r.segment));
+        self.quarantined = quarantined.iter().copied().take(QUARANTINE_MAX).collect();
         let mut end = 0;
         records.retain(|r| {
-            let keep = r.addr >= end && !quarantined.iter().any(|&(from, to)| from < r.end() && r.addr < to);
+            let keep = r.addr >= end && !self.is_quarantined(r.addr);
             end = if keep { r.end() } else { end };
             keep
         });
@@ -79,9 +80,6 @@ impl Table {
         self.live_bytes = records.iter().map(|r| u64::from(r.len)).sum();
         self.records = records;
         self.dead = 0;
-        for &(from, to) in quarantined.iter().take(QUARANTINE_MAX) {
-            self.quarantined.insert(from, to);
-        }
     }
 
     /// Adds a record whose address is above all others.
@@ -133,18 +131,20 @@ impl Table {
         dropped
     }
 
-    /// Sets the record that holds `addr` aside. Returns its address and length if it was live.
-    pub fn quarantine(&mut self, addr: u64) -> Option<(u64, u32)> {
+    /// Sets the record that holds `addr` aside. Returns its address and length if it was live, and the address of one that
+    /// is forgotten for it.
+    pub fn quarantine(&mut self, addr: u64) -> Option<(u64, u32, Option<u64>)> {
         let at = self.position(addr)?;
         let record = &mut self.records[at];
         record.segment = 0;
         let (addr, len) = (record.addr, record.len);
         self.quarantined.insert(addr, record.end());
+        let mut forgotten = None;
         if self.quarantined.len() > QUARANTINE_MAX {
-            self.quarantined.pop_first();
+            forgotten = self.quarantined.pop_first().map(|(addr, _)| addr);
         }
         self.died(1, u64::from(len));
-        Some((addr, len))
+        Some((addr, len, forgotten))
     }
 
     pub fn is_quarantined(&self, addr: u64) -> bool {

@@ -158,10 +158,10 @@ impl Shared {
         writer.sealed_bytes += segment.bytes();
         writer.unflushed.push(file);
         if writer.unflushed.len() > UNFLUSHED_MAX {
-            for file in std::mem::take(&mut writer.unflushed) {
-                if let Err(e) = file.sync_data() {
-                    self.write_failed(writer, &e);
-                }
+            let oldest = writer.unflushed.remove(0);
+            if let Err(e) = oldest.sync_data() {
+                self.flush_failed.store(true, Ordering::Relaxed);
+                tracing::error!(dir = %self.dir.display(), error = %e, "a segment could not be flushed");
             }
         }
     }

@@ -3,6 +3,7 @@
 mod basic;
 mod crash;
 mod full;
+mod golden;
 mod keys;
 mod model;
 
