@@ -83,9 +83,8 @@ async fn a_half_closed_session_goes_on_in_the_other_direction() {
             sender.send(Message::Data(block(number, 100))).await.unwrap();
         }
         sender.send(Message::Fin).await.unwrap();
-        assert_eq!(receiver.recv().await, Ok(Message::Miss { frame: 3, offset: 5, len: 7 }));
-        let data = Bytes::from_static(b"repair.");
-        sender.send(Message::Repair { frame: 3, offset: 5, data }).await.unwrap();
+        assert_eq!(receiver.recv().await, Ok(Message::Feedback(Bytes::from_static(b"miss 3"))));
+        sender.send(Message::Feedback(Bytes::from_static(b"repair 3"))).await.unwrap();
         sender.settled().await.unwrap();
     });
     let (sender, mut receiver) = start(&pair.dialer).await;
@@ -95,8 +94,8 @@ async fn a_half_closed_session_goes_on_in_the_other_direction() {
         assert!(matches!(within(receiver.recv()).await, Ok(Message::Data(_))));
     }
     assert_eq!(within(receiver.recv()).await, Ok(Message::Fin));
-    within(sender.send(Message::Miss { frame: 3, offset: 5, len: 7 })).await.unwrap();
-    assert!(matches!(within(receiver.recv()).await, Ok(Message::Repair { frame: 3, offset: 5, .. })));
+    within(sender.send(Message::Feedback(Bytes::from_static(b"miss 3")))).await.unwrap();
+    assert_eq!(within(receiver.recv()).await, Ok(Message::Feedback(Bytes::from_static(b"repair 3"))));
     assert_eq!(pair.dialer.pooled(), 0, "not settled before all is restored");
     sender.acknowledge(50, 5_000);
     within(sender.settled()).await.unwrap();

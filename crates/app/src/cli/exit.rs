@@ -112,9 +112,10 @@ impl From<CertsError> for Failure {
     }
 }
 
-impl From<OpenError> for Failure {
-    fn from(error: OpenError) -> Failure {
-        let exit = match &error {
+impl Failure {
+    /// The status for a store that cannot be opened.
+    pub(crate) fn of_store(error: &OpenError) -> Exit {
+        match error {
             OpenError::Locked { .. } => Exit::Unavailable,
             OpenError::WrongKey { .. }
             | OpenError::KeyNeeded { .. }
@@ -124,8 +125,13 @@ impl From<OpenError> for Failure {
             OpenError::Random => Exit::Software,
             OpenError::Catalogue { .. } => Exit::Io,
             OpenError::Io { source, .. } => Exit::of(source.kind()),
-        };
-        Failure::new(exit, error.to_string())
+        }
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        Failure::new(Failure::of_store(&error), error.to_string())
     }
 }
 

@@ -24,6 +24,9 @@ use crate::shared::Shared;
 /// LAN bytes that may wait for delivery: the sender's window, and a frame in the making.
 const QUEUE_BYTES_MAX: u64 = WINDOW_LAN_BYTES + (2 << 20);
 
+/// Recordings remembered as unknown.
+const UNKNOWN_MAX: usize = 64;
+
 /// What ends a direction from the decoder's side.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum DecodeError {
@@ -48,7 +51,7 @@ impl From<BadCompression> for DecodeError {
 pub enum Intake {
     /// Taken in. The messages go to the encoder.
     Done { feedback: Vec<Feedback>, stats: Taken },
-    /// It refers to bytes that this recording, received on another channel, does not have yet. Call
+    /// It refers to bytes of a recording that another channel is receiving, and that are not here yet. Call
     /// [`Decoder::resume`] when the ledger has grown, or to give up waiting.
     Wait { recording: RecordingId },
 }
@@ -123,6 +126,8 @@ pub struct Decoder {
     large: Option<Unpacker>,
     learner: Learner,
     parsed: Option<Parsed>,
+    /// Recordings that were waited for in vain: they are not waited for again.
+    unknown: VecDeque<RecordingId>,
     queue: VecDeque<Frame>,
     queued: u64,
     restored: u64,
@@ -141,6 +146,7 @@ impl Decoder {
             large: None,
             learner: Learner::new(recording),
             parsed: None,
+            unknown: VecDeque::new(),
             queue: VecDeque::new(),
             queued: 0,
             restored: 0,
@@ -177,9 +183,16 @@ impl Decoder {
         });
         if !give_up {
             for (at, len) in named.chain(parsed.head.base.iter().copied()) {
-                if at.recording != self.recording && self.shared.places(at, len) == Err(Span::Pending) {
+                if at.recording != self.recording && self.is_coming(at, len) {
                     self.parsed = Some(parsed);
                     return Ok(Intake::Wait { recording: at.recording });
+                }
+            }
+        } else {
+            for (at, _) in named.chain(parsed.head.base.iter().copied()) {
+                if !self.shared.ledger.knows(at.recording) && !self.unknown.contains(&at.recording) {
+                    self.unknown.truncate(UNKNOWN_MAX - 1);
+                    self.unknown.push_front(at.recording);
                 }
             }
         }
@@ -253,9 +266,33 @@ impl Decoder {
         Ok(if kept { Vec::new() } else { vec![Feedback::Forget { position: *position, len: len as u32 }] })
     }
 
+    /// Whether everything that was taken in is handed out.
+    pub fn is_drained(&self) -> bool {
+        self.queue.is_empty() && self.parsed.is_none()
+    }
+
+    /// The connection ended badly: what its last bytes refer to may be anything, so only what is committed is kept.
+    pub fn abandon(&mut self) {
+        self.queue.clear();
+        self.parsed = None;
+        self.shared.ledger.finish(self.recording);
+    }
+
     /// Nothing more will come: the recording is closed.
     pub fn finish(&mut self) {
         self.shared.ledger.finish(self.recording);
+    }
+
+    /// Whether a named range is not here, but probably on its way: its recording is still being received, or has not
+    /// even been begun on this side.
+    fn is_coming(&self, at: Name, len: u64) -> bool {
+        match self.shared.places(at, len) {
+            Ok(_) | Err(Span::At { .. }) => false,
+            Err(Span::Pending) => true,
+            Err(Span::Missing) => {
+                !self.shared.ledger.knows(at.recording) && !self.unknown.contains(&at.recording)
+            }
+        }
     }
 
     fn parse(&mut self, frame: &[u8]) -> Result<Parsed, DecodeError> {

@@ -212,6 +212,11 @@ impl Encoder {
         (self.position - self.delivered, self.flight.iter().map(|flight| flight.new).sum())
     }
 
+    /// Whether the peer has not restored everything sent yet, so that it may still ask for some of it.
+    pub fn awaits_restoring(&self) -> bool {
+        !self.flight.is_empty()
+    }
+
     /// Sets the zstd level of new data; takes effect with the next frame that has any.
     pub fn set_level(&mut self, level: i32) {
         self.level = level;

@@ -154,7 +154,12 @@ impl Ledger {
         }
     }
 
-    /// The same for an encoder, which must not refer to what the peer lacks.
+    /// Whether there is a recording of this name.
+    pub fn knows(&self, recording: RecordingId) -> bool {
+        self.lock().recordings.contains_key(&recording)
+    }
+
+    /// As [`Ledger::span`], for an encoder, which must not refer to what the peer lacks.
     pub fn reference(&self, at: Name) -> Span {
         let span = self.span(at);
         let Span::At { addr, len } = span else { return span };

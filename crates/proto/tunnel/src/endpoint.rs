@@ -182,10 +182,10 @@ impl Endpoint {
             }
             Message::Data(_) => self.steps.data_sent += 1,
             Message::Fin => self.steps.sent_fin = true,
-            Message::Repair { data, .. } if data.is_empty() || data.len() > limits::REPAIR_BYTES_MAX => {
+            Message::Feedback(data) if data.is_empty() || data.len() > limits::FEEDBACK_BYTES_MAX => {
                 return Err(SendError::TooLong);
             }
-            Message::Miss { .. } | Message::Repair { .. } => {}
+            Message::Feedback(_) => {}
         }
         self.outbox.push(message);
         Ok(())
@@ -399,12 +399,6 @@ impl Endpoint {
             }
             Message::Data(_) => self.steps.data_got += 1,
             Message::Fin => self.steps.got_fin = true,
-            Message::Miss { frame, .. } if *frame >= self.steps.data_sent => {
-                return Err(Error::PeerMisbehaved("misses in a frame that was not sent"));
-            }
-            Message::Repair { frame, .. } if *frame >= self.steps.data_got => {
-                return Err(Error::PeerMisbehaved("repairs a frame that it did not send"));
-            }
             _ => {}
         }
         self.inbox.push(message)

@@ -1,6 +1,6 @@
 use crate::{Error, Hello, Instance, Message, Open, limits};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use isthmus_types::limits::{DOMAIN_LEN_MAX, FRAME_LAN_BYTES_MAX, FRAME_WIRE_BYTES_MAX, HOST_LEN_MAX};
+use isthmus_types::limits::{DOMAIN_LEN_MAX, FRAME_WIRE_BYTES_MAX, HOST_LEN_MAX};
 use isthmus_types::{Domain, Reason, Side, StoreId, varint};
 use std::net::{IpAddr, SocketAddr};
 
@@ -106,13 +106,8 @@ pub(crate) fn encode_message(message: &Message) -> (u8, Bytes) {
             body.put_u8(SIGNAL_OPENED);
             body.put_u64_le(*recording);
         }
-        Message::Miss { frame, offset, len } => {
-            body.put_u8(SIGNAL_MISS);
-            [*frame, (*offset).into(), (*len).into()].into_iter().for_each(|n| varint::put(&mut body, n));
-        }
-        Message::Repair { frame, offset, data } => {
-            body.put_u8(SIGNAL_REPAIR);
-            [*frame, (*offset).into()].into_iter().for_each(|n| varint::put(&mut body, n));
+        Message::Feedback(data) => {
+            body.put_u8(SIGNAL_FEEDBACK);
             body.put_slice(data);
         }
         Message::Fin => body.put_u8(SIGNAL_FIN),
@@ -145,8 +140,7 @@ const KIND_ACK_ODD: u8 = 4;
 const SIGNAL_OPEN: u8 = 1;
 const SIGNAL_OPENED: u8 = 2;
 const SIGNAL_FAILED: u8 = 3;
-const SIGNAL_MISS: u8 = 4;
-const SIGNAL_REPAIR: u8 = 5;
+const SIGNAL_FEEDBACK: u8 = 4;
 const SIGNAL_FIN: u8 = 6;
 const SIGNAL_RESET: u8 = 7;
 
@@ -238,21 +232,10 @@ fn signal(mut body: Bytes) -> Result<Message, Error> {
             reason: take_reason(input)?,
             detail: take_text(input, limits::DETAIL_BYTES_MAX)?,
         },
-        SIGNAL_MISS => {
-            let (frame, offset, len) = (take_varint(input)?, take_u32(input)?, take_u32(input)?);
-            within_frame(offset, len as usize)?;
-            Message::Miss { frame, offset, len }
-        }
-        SIGNAL_REPAIR => {
-            let (frame, offset) = (take_varint(input)?, take_u32(input)?);
-            within_frame(offset, input.len())?;
+        SIGNAL_FEEDBACK if input.is_empty() => return Err(Error::InvalidMessage("empty feedback")),
+        SIGNAL_FEEDBACK => {
             let start = whole - std::mem::take(input).len();
-            let data = body.split_off(start);
-            return if data.len() <= limits::REPAIR_BYTES_MAX {
-                Ok(Message::Repair { frame, offset, data })
-            } else {
-                Err(Error::InvalidMessage("repair longer than allowed"))
-            };
+            return Ok(Message::Feedback(body.split_off(start)));
         }
         SIGNAL_FIN => Message::Fin,
         SIGNAL_RESET => Message::Reset { reason: take_reason(input)? },
@@ -358,13 +341,6 @@ fn hello(mut body: &[u8]) -> Result<Hello, Error> {
     })
 }
 
-fn within_frame(offset: u32, len: usize) -> Result<(), Error> {
-    if len == 0 || offset as usize + len > FRAME_LAN_BYTES_MAX {
-        return Err(Error::InvalidMessage("range outside a frame"));
-    }
-    Ok(())
-}
-
 /// Appends a length byte and the text, cut to `max` (at most 255) bytes at a character's boundary.
 fn put_text(out: &mut BytesMut, text: &str, max: usize) {
     let end = (0..=text.len().min(max)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
@@ -394,10 +370,6 @@ fn take_u8(input: &mut &[u8]) -> Result<u8, Error> {
 
 fn take_varint(input: &mut &[u8]) -> Result<u64, Error> {
     varint::take(input).ok_or(BAD_BODY)
-}
-
-fn take_u32(input: &mut &[u8]) -> Result<u32, Error> {
-    u32::try_from(take_varint(input)?).map_err(|_| BAD_BODY)
 }
 
 fn take_reason(input: &mut &[u8]) -> Result<Reason, Error> {

@@ -58,7 +58,7 @@ impl Inbox {
 /// The same count as the sender makes of the frame's body, or less.
 fn cost(message: &Message) -> usize {
     limits::frame_cost(match message {
-        Message::Data(data) | Message::Repair { data, .. } => data.len(),
+        Message::Data(data) | Message::Feedback(data) => data.len(),
         _ => 0,
     })
 }

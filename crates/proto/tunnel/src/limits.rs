@@ -8,10 +8,10 @@ use isthmus_types::limits::{FRAME_NEW_BYTES_MAX, FRAME_WIRE_BYTES_MAX};
 pub const RESUME_BUFFER_BYTES: usize = 8 << 20;
 /// What one queued frame costs beyond its body: bounds the number of tiny frames in a buffer.
 pub const FRAME_OVERHEAD_BYTES: usize = 128;
-/// Content of one repair.
-pub const REPAIR_BYTES_MAX: usize = FRAME_NEW_BYTES_MAX;
-/// Body of a signal frame (a repair with its numbers is the largest).
-pub const SIGNAL_BODY_BYTES_MAX: usize = REPAIR_BYTES_MAX + 64;
+/// One feedback message: a repair's content and what names it.
+pub const FEEDBACK_BYTES_MAX: usize = FRAME_NEW_BYTES_MAX + 32;
+/// Body of a signal frame (feedback is the largest).
+pub const SIGNAL_BODY_BYTES_MAX: usize = FEEDBACK_BYTES_MAX + 1;
 /// Body of a frame of the link itself (a hello is the largest).
 pub const LINK_BODY_BYTES_MAX: usize = 1024;
 /// Body of an acknowledgement: three variable-length integers.

@@ -14,12 +14,10 @@ pub enum Message {
     Failed { reason: Reason, detail: String },
     /// One frame of the reduction core, opaque: 1 to `FRAME_WIRE_BYTES_MAX` bytes.
     Data(Bytes),
-    /// The peer's data message number `frame` (from 0, per session and direction) refers to content that this side
-    /// lacks: `len` bytes from `offset` of the LAN bytes that it stands for.
-    Miss { frame: u64, offset: u32, len: u32 },
-    /// Answer to a miss: 1 to `REPAIR_BYTES_MAX` bytes.
-    Repair { frame: u64, offset: u32, data: Bytes },
-    /// This direction's end of stream; no `Data` follows, but misses and repairs may.
+    /// What the reduction cores say to each other beside their frames (misses, repairs), opaque: 1 to
+    /// `FEEDBACK_BYTES_MAX` bytes.
+    Feedback(Bytes),
+    /// This direction's end of stream; no `Data` follows, but feedback may.
     Fin,
     /// Both directions are over at once; what was not delivered is dropped.
     Reset { reason: Reason },

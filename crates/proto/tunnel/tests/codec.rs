@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use isthmus_tunnel::{Ack, Error, Frame, Hello, Message, Open, decode, encode, limits};
-use isthmus_types::limits::{FRAME_LAN_BYTES_MAX, FRAME_WIRE_BYTES_MAX};
+use isthmus_types::limits::FRAME_WIRE_BYTES_MAX;
 use isthmus_types::{Domain, Reason, Side, StoreId};
 use proptest::prelude::*;
 
@@ -19,7 +19,6 @@ fn source() -> impl Strategy<Value = std::net::SocketAddr> {
 
 fn message() -> impl Strategy<Value = Message> {
     let data = proptest::collection::vec(any::<u8>(), 1..5_000).prop_map(Bytes::from);
-    let range = (0..FRAME_LAN_BYTES_MAX as u32 - 5_000, 1..5_000u32);
     let open = ("[a-zä.]{1,120}", any::<u16>(), "[a-z/]{0,64}", any::<bool>(), any::<u64>(), source());
     prop_oneof![
         open.prop_map(|(host, port, domain, reduce, recording, source)| {
@@ -28,8 +27,7 @@ fn message() -> impl Strategy<Value = Message> {
         any::<u64>().prop_map(|recording| Message::Opened { recording }),
         (reason(), "[ -~]{0,255}").prop_map(|(reason, detail)| Message::Failed { reason, detail }),
         data.clone().prop_map(Message::Data),
-        (any::<u64>(), range.clone()).prop_map(|(frame, (offset, len))| Message::Miss { frame, offset, len }),
-        (any::<u64>(), range, data).prop_map(|(frame, (offset, _), data)| Message::Repair { frame, offset, data }),
+        data.prop_map(Message::Feedback),
         Just(Message::Fin),
         reason().prop_map(|reason| Message::Reset { reason }),
     ]
@@ -141,12 +139,12 @@ fn what_is_out_of_bounds_inside_a_body_is_refused() {
     refused(&[0x02]); // signal without a type
     refused(&[2 << 3 | 2, 6, 0]); // fin with a body
     refused(&[2 << 3 | 2, 7, 99]); // reset with an unknown reason
-    refused(&[4 << 3 | 2, 4, 0, 0, 0]); // miss of nothing
+    refused(&[1 << 3 | 2, 4]); // empty feedback
     refused(&[1 << 3 | 3, 99]); // unknown link frame
     refused(&[2 << 3 | 3, 3, 0]); // joined with a body
     refused(&[4 << 3 | 1, 1, 1, 1, 1]); // acknowledgement with a fourth counter
     let mut long = BytesMut::new();
-    let data = vec![1; 10].into();
-    encode(&Frame::Message(Message::Repair { frame: 0, offset: FRAME_LAN_BYTES_MAX as u32 - 9, data }), &mut long);
+    let data = vec![1; limits::FEEDBACK_BYTES_MAX + 1].into();
+    encode(&Frame::Message(Message::Feedback(data)), &mut long);
     refused(&long);
 }

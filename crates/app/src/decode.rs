@@ -1,0 +1,250 @@
+//! The half of a session that takes frames and writes to the LAN.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use isthmus_net::{Receiver, Sender};
+use isthmus_reduction::decoder::{Decoder, Delivery, Intake, Taken};
+use isthmus_reduction::frame::Feedback;
+use isthmus_telemetry::{ConnectionLedger, SavedBy};
+use isthmus_tunnel::Message;
+use isthmus_types::{Reason, RecordingId, Side};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::WriteHalf;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::core::PeerLedger;
+use crate::encode::tally;
+use crate::session::{End, FEEDBACK_MAX};
+
+/// Slices given to one write.
+const WRITE_SLICES_MAX: usize = 64;
+/// A recording that another channel is receiving is waited for as long as it grows at least this often (or once a round
+/// trip, if that is longer).
+const GROWTH_WAIT_MIN: Duration = Duration::from_millis(50);
+
+/// Takes, restores and writes one direction.
+pub(crate) struct DecodeHalf {
+    pub decoder: Decoder,
+    sender: Arc<Sender>,
+    peer: Arc<PeerLedger>,
+    ledger: Arc<ConnectionLedger>,
+    side: Side,
+    /// Restored bytes on their way to the LAN.
+    out: VecDeque<Bytes>,
+    delivered: u64,
+    waiting: Option<Waiting>,
+    /// The peer's source has ended.
+    fin: bool,
+    /// The LAN side has been told.
+    closed: bool,
+}
+
+/// A frame refers to what another channel is just receiving.
+struct Waiting {
+    recording: RecordingId,
+    progress: u64,
+    until: Instant,
+}
+
+impl DecodeHalf {
+    pub fn new(
+        decoder: Decoder,
+        sender: Arc<Sender>,
+        peer: Arc<PeerLedger>,
+        ledger: Arc<ConnectionLedger>,
+        side: Side,
+    ) -> DecodeHalf {
+        DecodeHalf {
+            decoder,
+            sender,
+            peer,
+            ledger,
+            side,
+            out: VecDeque::new(),
+            delivered: 0,
+            waiting: None,
+            fin: false,
+            closed: false,
+        }
+    }
+
+    /// Runs until the peer's source has ended, everything is written, and the other half has ended too.
+    pub async fn run(
+        &mut self,
+        lan: &TcpStream,
+        mut shut: WriteHalf<'_>,
+        receiver: &mut Receiver,
+        encoder: mpsc::Sender<Feedback>,
+    ) -> Result<(), End> {
+        loop {
+            self.refill().await?;
+            if self.fin && !self.closed && self.out.is_empty() && self.decoder.is_drained() {
+                shut.shutdown().await.map_err(End::Lan)?;
+                self.decoder.finish();
+                self.acknowledge();
+                self.closed = true;
+            }
+            if self.closed && encoder.is_closed() {
+                return Ok(());
+            }
+            let bell = self.peer.clone();
+            let (waits, until) =
+                self.waiting.as_ref().map_or((false, Instant::now()), |waiting| (true, waiting.until));
+            tokio::select! {
+                ready = lan.writable(), if !self.out.is_empty() => {
+                    ready.map_err(End::Lan)?;
+                    self.write(lan)?;
+                }
+                message = receiver.recv(), if !waits => {
+                    self.take(message.map_err(End::closed)?, &encoder).await?;
+                }
+                () = bell.changed.notified(), if waits => self.resume(false).await?,
+                () = sleep_until(until), if waits => self.resume(true).await?,
+                () = encoder.closed(), if self.closed => return Ok(()),
+            }
+        }
+    }
+
+    /// Restores the next frame once the last one is written.
+    async fn refill(&mut self) -> Result<(), End> {
+        while self.out.is_empty() {
+            match self.decoder.deliver().map_err(|error| self.failed(error))? {
+                Delivery::Bytes(pieces) => self.out.extend(pieces.into_iter().filter(|piece| !piece.is_empty())),
+                Delivery::Feedback(feedback) => self.ask(feedback).await?,
+                Delivery::Blocked | Delivery::Empty => {
+                    self.acknowledge();
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, lan: &TcpStream) -> Result<(), End> {
+        while !self.out.is_empty() {
+            let slices: Vec<IoSlice<'_>> =
+                self.out.iter().take(WRITE_SLICES_MAX).map(|piece| IoSlice::new(piece)).collect();
+            let mut written = match lan.try_write_vectored(&slices) {
+                Ok(written) => written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(End::Lan(error)),
+            };
+            self.delivered += written as u64;
+            while let Some(piece) = self.out.front_mut() {
+                if written < piece.len() {
+                    piece.advance(written);
+                    break;
+                }
+                written -= piece.len();
+                self.out.pop_front();
+            }
+            self.acknowledge();
+        }
+        Ok(())
+    }
+
+    /// Takes one message of the peer.
+    pub async fn take(&mut self, message: Message, encoder: &mpsc::Sender<Feedback>) -> Result<(), End> {
+        match message {
+            Message::Data(frame) => {
+                let intake = self.decoder.take(&frame).map_err(|error| self.failed(error))?;
+                self.took(intake).await
+            }
+            Message::Feedback(bytes) => {
+                let feedback = Feedback::decode(&bytes).map_err(|error| End::misbehaved(error.to_string()))?;
+                if matches!(feedback, Feedback::Repair { .. }) {
+                    let answer = self.decoder.repair(&feedback).map_err(|error| self.failed(error))?;
+                    self.peer.changed.notify_waiters();
+                    return self.ask(answer).await;
+                }
+                encoder.try_send(feedback).map_err(|error| match error {
+                    mpsc::error::TrySendError::Full(_) => {
+                        End::misbehaved(format!("more than {FEEDBACK_MAX} unanswered misses"))
+                    }
+                    mpsc::error::TrySendError::Closed(_) => End::Closed,
+                })
+            }
+            Message::Fin => {
+                self.fin = true;
+                Ok(())
+            }
+            Message::Reset { reason } | Message::Failed { reason, .. } => Err(End::Peer(reason)),
+            Message::Open(_) | Message::Opened { .. } => Err(End::misbehaved("an opening in mid-session".into())),
+        }
+    }
+
+    async fn resume(&mut self, late: bool) -> Result<(), End> {
+        let Some(waiting) = &mut self.waiting else { return Ok(()) };
+        if late {
+            let progress = self.peer.shared.ledger.progress(waiting.recording);
+            if progress > waiting.progress {
+                waiting.progress = progress;
+                waiting.until = Instant::now() + growth_wait(&self.sender);
+                return Ok(());
+            }
+        }
+        self.waiting = None;
+        let intake = self.decoder.resume(late).map_err(|error| self.failed(error))?;
+        self.took(intake).await
+    }
+
+    async fn took(&mut self, intake: Intake) -> Result<(), End> {
+        match intake {
+            Intake::Done { feedback, stats } => {
+                self.peer.changed.notify_waiters();
+                self.count(stats);
+                self.ask(feedback).await
+            }
+            Intake::Wait { recording } => {
+                let progress = self.peer.shared.ledger.progress(recording);
+                let until = Instant::now() + growth_wait(&self.sender);
+                self.waiting = Some(Waiting { recording, progress, until });
+                Ok(())
+            }
+        }
+    }
+
+    async fn ask(&self, feedback: Vec<Feedback>) -> Result<(), End> {
+        for message in feedback {
+            self.ledger.misses.add(u64::from(matches!(message, Feedback::Miss { .. })));
+            self.sender.send(Message::Feedback(message.encode())).await.map_err(End::closed)?;
+        }
+        Ok(())
+    }
+
+    fn count(&self, stats: Taken) {
+        let tally = tally(&self.ledger, self.side, false);
+        tally.lan.add(stats.lan);
+        tally.wan.add(stats.wire);
+        self.ledger.frames_decoded.add(1);
+        self.ledger.add_saved(SavedBy::Run, stats.run);
+        self.ledger.add_saved(SavedBy::Delta, stats.delta_saved);
+        self.ledger.add_saved(SavedBy::Compression, stats.compression_saved);
+    }
+
+    fn acknowledge(&self) {
+        self.sender.acknowledge(self.decoder.frames_restored(), self.delivered);
+    }
+
+    fn failed(&self, error: isthmus_reduction::decoder::DecodeError) -> End {
+        use isthmus_reduction::decoder::DecodeError;
+        match error {
+            DecodeError::ProofFailed => {
+                self.ledger.proof_failures.add(1);
+                End::Local(Reason::ProofFailed, error.to_string())
+            }
+            DecodeError::NoMemory => End::Local(Reason::AdmissionFull, error.to_string()),
+            DecodeError::Invalid(_) | DecodeError::Misbehaved(_) => End::misbehaved(error.to_string()),
+        }
+    }
+}
+
+fn growth_wait(sender: &Sender) -> Duration {
+    sender.info().round_trip().max(GROWTH_WAIT_MIN)
+}

@@ -1,0 +1,213 @@
+//! The half of a session that reads from the LAN and sends frames.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_net::Sender;
+use isthmus_reduction::encoder::{Encoded, Encoder, Step};
+use isthmus_reduction::frame::Feedback;
+use isthmus_telemetry::{ConnectionLedger, SavedBy, Tally};
+use isthmus_tunnel::Message;
+use isthmus_types::limits::WINDOW_LAN_BYTES;
+use isthmus_types::{Reason, Side};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::core::PeerLedger;
+use crate::level::LevelChooser;
+use crate::session::End;
+
+/// Read from a LAN socket at once.
+const READ_BYTES: usize = 512 << 10;
+/// New bytes in flight: what the peer may have to hold in memory for one connection.
+const WINDOW_NEW_BYTES: u64 = 16 << 20;
+/// A burst of this size is bulk: the next bytes are waited for a moment, so that frames are large.
+const BULK_BYTES: usize = 32 << 10;
+/// That moment. Anything smaller than a burst goes out at once.
+const BULK_WAIT: Duration = Duration::from_micros(500);
+/// A direction that has been quiet for so long gives its memory back.
+const IDLE: Duration = Duration::from_secs(5);
+/// How long content that another connection is just sending is waited for, in all and at a time.
+const CLAIM_WAIT: Duration = Duration::from_millis(50);
+const CLAIM_STEP: Duration = Duration::from_millis(5);
+
+/// What one frame's worth of a direction adds to.
+pub(crate) struct DirectionTally<'a> {
+    pub lan: &'a Tally,
+    pub wan: &'a Tally,
+}
+
+/// The tallies of the direction that `side` encodes, or of the other.
+pub(crate) fn tally(ledger: &ConnectionLedger, side: Side, encodes: bool) -> DirectionTally<'_> {
+    if (side == Side::Client) == encodes {
+        DirectionTally { lan: &ledger.lan_up, wan: &ledger.wan_up }
+    } else {
+        DirectionTally { lan: &ledger.lan_down, wan: &ledger.wan_down }
+    }
+}
+
+/// Reads, encodes and sends one direction.
+pub(crate) struct EncodeHalf {
+    pub encoder: Encoder,
+    sender: Arc<Sender>,
+    peer: Arc<PeerLedger>,
+    ledger: Arc<ConnectionLedger>,
+    side: Side,
+    level: LevelChooser,
+    /// The source has ended.
+    ended: bool,
+    /// When what has come is sent even if more may follow.
+    flush_at: Option<Instant>,
+    was_bulk: bool,
+}
+
+impl EncodeHalf {
+    pub fn new(
+        encoder: Encoder,
+        sender: Arc<Sender>,
+        peer: Arc<PeerLedger>,
+        ledger: Arc<ConnectionLedger>,
+        side: Side,
+        level: LevelChooser,
+    ) -> EncodeHalf {
+        EncodeHalf { encoder, sender, peer, ledger, side, level, ended: false, flush_at: None, was_bulk: false }
+    }
+
+    /// Runs until the source has ended and the peer has restored everything.
+    pub async fn run(&mut self, lan: &TcpStream, mut feedback: mpsc::Receiver<Feedback>) -> Result<(), End> {
+        let mut progress = self.sender.peer_progress();
+        let mut idle_at = Some(Instant::now() + IDLE);
+        loop {
+            let seen = *progress.borrow_and_update();
+            self.encoder.progress(seen.restored, seen.delivered);
+            let (in_flight, new_in_flight) = self.encoder.in_flight();
+            if self.ended && !self.encoder.awaits_restoring() {
+                return Ok(());
+            }
+            let may_read = !self.ended && in_flight < WINDOW_LAN_BYTES && new_in_flight < WINDOW_NEW_BYTES;
+            let wake_at = self.flush_at.or(idle_at).unwrap_or_else(|| Instant::now() + IDLE * 1000);
+            tokio::select! {
+                message = feedback.recv() => match message {
+                    Some(message) => self.answer(&message).await?,
+                    None => return Err(End::Local(Reason::PeerMisbehaved, "the session's other half ended".into())),
+                },
+                changed = progress.changed() => {
+                    if changed.is_err() {
+                        return Err(End::Closed);
+                    }
+                }
+                ready = lan.readable(), if may_read => {
+                    ready.map_err(End::Lan)?;
+                    idle_at = Some(Instant::now() + IDLE);
+                    self.read(lan).await?;
+                }
+                () = sleep_until(wake_at), if self.flush_at.is_some() || idle_at.is_some() => {
+                    if self.flush_at.take().is_some() {
+                        self.send_pending(true).await?;
+                    } else {
+                        idle_at = None;
+                        if let Some(frame) = self.encoder.release_memory() {
+                            self.send(frame).await?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what the socket has, and sends what should go.
+    async fn read(&mut self, lan: &TcpStream) -> Result<(), End> {
+        let mut got = 0;
+        let drained = loop {
+            let input = self.encoder.input();
+            input.reserve(READ_BYTES);
+            match lan.try_read_buf(input) {
+                Ok(0) => {
+                    self.ended = true;
+                    break true;
+                }
+                Ok(n) => got += n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
+                Err(error) => return Err(End::Lan(error)),
+            }
+            if got >= READ_BYTES {
+                break false;
+            }
+        };
+        if self.ended {
+            return self.end().await;
+        }
+        let bulk = got >= BULK_BYTES || (self.was_bulk && self.flush_at.is_some());
+        self.was_bulk = bulk;
+        if bulk || !drained {
+            self.flush_at.get_or_insert_with(|| Instant::now() + BULK_WAIT);
+            self.send_pending(false).await
+        } else {
+            self.flush_at = None;
+            self.send_pending(true).await
+        }
+    }
+
+    /// The source has ended: the rest, and the end itself.
+    async fn end(&mut self) -> Result<(), End> {
+        self.flush_at = None;
+        self.send_pending(true).await?;
+        if let Some(frame) = self.encoder.finish().map_err(End::encode)? {
+            self.send(frame).await?;
+        }
+        self.sender.send(Message::Fin).await.map_err(End::closed)
+    }
+
+    /// Encodes what has come; with `flush`, all of it.
+    pub async fn send_pending(&mut self, flush: bool) -> Result<(), End> {
+        let mut patience = Some(Instant::now() + CLAIM_WAIT);
+        loop {
+            let started = Instant::now();
+            let step = self.encoder.step(flush, patience.is_some()).map_err(End::encode)?;
+            match step {
+                Step::Frame(frame) => {
+                    self.peer.changed.notify_waiters();
+                    let worked = started.elapsed();
+                    let (new, sending) = (frame.stats.lan - frame.stats.run - frame.stats.chunk, Instant::now());
+                    self.send(frame).await?;
+                    if let Some(level) = self.level.observe(new, worked, sending.elapsed()) {
+                        self.encoder.set_level(level);
+                    }
+                }
+                Step::Idle => return Ok(()),
+                Step::Claimed => {
+                    let _ = timeout(CLAIM_STEP, self.peer.changed.notified()).await;
+                    if patience.is_some_and(|until| Instant::now() >= until) {
+                        patience = None;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self, frame: Encoded) -> Result<(), End> {
+        let stats = frame.stats;
+        self.sender.send(Message::Data(frame.bytes)).await.map_err(End::closed)?;
+        let tally = tally(&self.ledger, self.side, true);
+        tally.lan.add(stats.lan);
+        tally.wan.add(stats.wire);
+        self.ledger.frames_encoded.add(1);
+        self.ledger.add_saved(SavedBy::Run, stats.run);
+        self.ledger.add_saved(SavedBy::Chunk, stats.chunk);
+        self.ledger.add_saved(SavedBy::Delta, stats.delta_saved);
+        self.ledger.add_saved(SavedBy::Compression, stats.compression_saved);
+        Ok(())
+    }
+
+    /// Answers the peer's decoder.
+    async fn answer(&mut self, message: &Feedback) -> Result<(), End> {
+        for repair in self.encoder.feedback(message).map_err(End::encode)? {
+            self.ledger.repairs.add(1);
+            self.ledger.repair_bytes.add(repair.len() as u64);
+            self.sender.send(Message::Feedback(repair)).await.map_err(End::closed)?;
+        }
+        Ok(())
+    }
+}
