@@ -181,6 +181,16 @@ impl DialerInner {
         }
     }
 
+    /// Why the peer will not have this side, or this side the peer, if that is so: waiting does not help then.
+    pub(crate) fn is_shut_out(&self) -> Option<Reason> {
+        match &*self.state.borrow() {
+            PeerState::Down { reason: reason @ (Reason::PeerUnauthorised | Reason::PeerIncompatible), .. } => {
+                Some(*reason)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether any channel is in use.
     pub(crate) fn is_in_use(&self) -> bool {
         lock(&self.channels).len() > lock(&self.pool).len()

@@ -14,6 +14,10 @@ pub(crate) async fn redial(inner: Arc<DialerInner>, shared: Arc<Shared>) {
     inner.poke.notify_one();
     let mut state = inner.state.subscribe();
     while shared.needs_link() {
+        if let Some(reason) = inner.is_shut_out() {
+            shared.kill(reason);
+            break;
+        }
         if inner.info().is_none() {
             // A change of state or the time to look whether the old link has recovered.
             let _ = tokio::time::timeout(limits::ATTEMPT_INTERVAL, state.changed()).await;
