@@ -12,6 +12,7 @@ use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ const TERM_GRACE: Duration = Duration::from_millis(700);
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { next: 0, leftovers: BTreeMap::new() });
 static HANDLER: Once = Once::new();
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Something that outlives the process unless it is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +94,7 @@ pub fn on_interrupt() -> Result<()> {
         result = Signals::new([SIGINT, SIGTERM]).map(|mut signals| {
             std::thread::spawn(move || {
                 if let Some(signal) = signals.forever().next() {
+                    IS_INTERRUPTED.store(true, Ordering::Release);
                     eprintln!("\ninterrupted: cleaning up");
                     remove_leftovers();
                     std::process::exit(128 + signal);
@@ -100,6 +103,14 @@ pub fn on_interrupt() -> Result<()> {
         });
     });
     result.context(|| "installing the signal handler".into())
+}
+
+/// When the process is being interrupted: waits for the handler to end it, so that the failures which follow from its
+/// work are not reported as if they were the cause. Otherwise returns at once.
+pub fn wait_if_interrupted() {
+    while IS_INTERRUPTED.load(Ordering::Acquire) {
+        std::thread::park();
+    }
 }
 
 /// The part of names that tells whose they are: the process id.

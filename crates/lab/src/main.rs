@@ -101,6 +101,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            cleanup::wait_if_interrupted();
             eprintln!("isthmus-lab: {error}");
             ExitCode::FAILURE
         }

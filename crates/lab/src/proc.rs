@@ -257,10 +257,16 @@ pub fn usage_of(pid: u32) -> Result<Usage> {
 /// It cannot be started, or ends with a status other than 0; the error shows the end of its output.
 pub fn run<S: AsRef<OsStr>>(place: &Place, command: &[S]) -> Result<String> {
     let words: Vec<OsString> = command.iter().map(|word| word.as_ref().into()).collect();
-    let output = command_in(place, &words)?
+    let child = command_in(place, &words)?
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
         .context(|| format!("starting {}", shown(&words)))?;
+    let entry = Entry::new(Leftover::Process(child.id() as i32));
+    let output = child.wait_with_output().context(|| format!("waiting for {}", shown(&words)))?;
+    drop(entry);
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(stdout);

@@ -8,6 +8,7 @@ mod progress;
 mod test;
 
 use clap::{Parser, Subcommand};
+use isthmus_lab::cleanup;
 use std::process::ExitCode;
 
 /// Developer commands of Isthmus
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            cleanup::wait_if_interrupted();
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
