@@ -14,7 +14,8 @@ pub struct FormatError {
     pub what: &'static str,
 }
 
-/// Why a store could not be opened. Nothing on disk has been changed when one of these is returned, unless it is `Io`.
+/// Why a store could not be opened. Nothing on disk has been changed when one of these is returned, unless it is `Io` or
+/// `Catalogue`.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// Another process holds the store.
