@@ -1,6 +1,6 @@
 //! Measures a pair over loopback in one process: throughput one way, latency of small messages, WAN bytes of the set-up,
 //! memory of idle channels. `cargo run --release -p isthmus-net --example measure`
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -15,6 +15,14 @@ fn resident_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Processor time used so far, in seconds, user and system.
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let after = stat.rsplit(')').next().unwrap();
+    let ticks = |n: usize| after.split_whitespace().nth(n).unwrap().parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / 100.0
 }
 
 fn socket_kb() -> u64 {
@@ -73,7 +81,7 @@ async fn throughput(dialer: &isthmus_net::Dialer, acceptor: &isthmus_net::Accept
         let (channel, _) = acceptor.accept().await.unwrap();
         let (far_sender, mut far_receiver) = channel.split();
         far_sender.send(Message::Opened { recording: 9 }).await.unwrap();
-        let began = Instant::now();
+        let (began, cpu_before) = (Instant::now(), cpu());
         let reader = tokio::spawn(async move {
             let (mut frames, mut bytes) = (0, 0);
             while let Ok(Message::Data(data)) = far_receiver.recv().await {
@@ -90,7 +98,9 @@ async fn throughput(dialer: &isthmus_net::Dialer, acceptor: &isthmus_net::Accept
         sender.send(Message::Fin).await.unwrap();
         let bytes = reader.await.unwrap();
         let seconds = began.elapsed().as_secs_f64();
-        println!("frames of {len}: {:.2} GB/s", bytes as f64 / seconds / 1e9);
+        let gigabytes = bytes as f64 / 1e9;
+        let cpu_each = (cpu() - cpu_before) / gigabytes;
+        println!("frames of {len}: {:.2} GB/s, {cpu_each:.2} s of processor a GB", gigabytes / seconds);
     }
 }
 
@@ -106,5 +116,9 @@ async fn ping_pong(dialer: &isthmus_net::Dialer) {
         times.push(began.elapsed());
     }
     times.sort();
-    println!("ping-pong of 60 bytes: p50 {:?}, p99 {:?}", times[times.len() / 2], times[times.len() * 99 / 100]);
+    println!(
+        "ping-pong of 60 bytes: p50 {:?}, p99 {:?}",
+        times[times.len() / 2],
+        times[times.len() * 99 / 100]
+    );
 }

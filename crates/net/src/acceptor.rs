@@ -1,9 +1,10 @@
 use crate::dialer::lock;
 use crate::drive::{Owner, drive};
 use crate::handshake::{self, Secured, channel_keys, is_proven, prove};
+use crate::inner::Event;
 use crate::link::LinkError;
 use crate::peers::{PeerStatus, Peers};
-use crate::shared::{Event, Shared};
+use crate::shared::Shared;
 use crate::tls_error::Refusal;
 use crate::{Channel, LocalHello, PeerInfo, TlsSource, WanCounters, control, limits};
 use isthmus_tunnel::{ChannelId, Frame, Open, Proof};
@@ -106,7 +107,7 @@ impl Acceptor {
         self.inner.peers.list()
     }
 
-    /// Counters of connections whose peer was not, or not yet, known: handshakes of all, garbage, refusals.
+    /// Counters of connections whose peer never came to be known: garbage, refused certificates, refused links.
     pub fn unattributed(&self) -> Arc<WanCounters> {
         self.inner.unattributed.clone()
     }
@@ -121,7 +122,7 @@ impl Drop for Acceptor {
     fn drop(&mut self) {
         self.inner.stop.send_replace(true);
         let channels: Vec<_> = lock(&self.inner.channels).values().cloned().collect();
-        channels.iter().for_each(|shared| shared.kill(Reason::Draining));
+        channels.iter().for_each(|shared| shared.end(Reason::Draining));
     }
 }
 
@@ -130,7 +131,7 @@ pub(crate) struct AcceptorInner {
     pub(crate) peers: Peers,
     channels: Mutex<HashMap<ChannelId, Arc<Shared>>>,
     accepted: mpsc::Sender<(Channel, Open)>,
-    unattributed: Arc<WanCounters>,
+    pub(crate) unattributed: Arc<WanCounters>,
     stop: watch::Sender<bool>,
 }
 
@@ -159,16 +160,27 @@ impl AcceptorInner {
         task.abort_handle()
     }
 
-    fn join(self: &Arc<Self>, mut secured: Secured, instance: [u8; 16]) -> Result<(), (Secured, Refusal)> {
+    fn join(self: &Arc<Self>, mut secured: Secured, instance: [u8; 16]) -> Result<(), Box<Refused>> {
         let Some((info, wan)) = self.peers.find(&secured.identity.name, &instance) else {
-            return Err((secured, Refusal::absent("no control channel of this process; say hello first")));
+            return Err(refused(
+                secured,
+                Refusal::absent("no control channel of this process; say hello first"),
+            ));
         };
         if lock(&self.channels).len() >= self.config.channels_max {
-            return Err((secured, Refusal::new(Reason::AdmissionFull, "the channel limit is reached")));
+            return Err(refused(
+                secured,
+                Refusal::new(Reason::AdmissionFull, "the channel limit is reached"),
+            ));
         }
         let keys = match (channel_keys(&secured.link), secured.link.put(&Frame::Joined)) {
             (Ok(keys), Ok(())) => keys,
-            _ => return Err((secured, Refusal::new(Reason::PeerMisbehaved, "TLS gives no channel keys"))),
+            _ => {
+                return Err(refused(
+                    secured,
+                    Refusal::new(Reason::PeerMisbehaved, "TLS gives no channel keys"),
+                ));
+            }
         };
         secured.link.set_wan(wan.clone());
         let id = keys.0;
@@ -179,7 +191,13 @@ impl AcceptorInner {
         Ok(())
     }
 
-    fn resume(&self, mut secured: Secured, id: &ChannelId, arrived: u64, proof: &Proof) -> Result<(), (Secured, Refusal)> {
+    fn resume(
+        &self,
+        mut secured: Secured,
+        id: &ChannelId,
+        arrived: u64,
+        proof: &Proof,
+    ) -> Result<(), Box<Refused>> {
         let lost = || Refusal::new(Reason::ResumeExpired, "the channel is not known here (any more)");
         let shared = lock(&self.channels).get(id).cloned();
         // An unknown channel, a wrong proof and another's channel get one answer, so that nothing is learnt from it.
@@ -187,7 +205,7 @@ impl AcceptorInner {
             shared.info().name == secured.identity.name
                 && is_proven(&shared.secret, &secured.link, Side::Client, id, arrived, proof)
         }) else {
-            return Err((secured, lost()));
+            return Err(refused(secured, lost()));
         };
         secured.link.set_wan(shared.wan());
         let outcome = shared.attach_with(secured.link, secured.chain, arrived, |link, arrived| {
@@ -209,7 +227,7 @@ impl Owner for Arc<AcceptorInner> {
                 Some((open, session, progress)) => {
                     let channel = Channel::new(shared.clone(), session, progress);
                     if self.accepted.try_send((channel, open)).is_err() {
-                        shared.reset(Reason::AdmissionFull);
+                        shared.end(Reason::AdmissionFull);
                     }
                 }
                 None => shared.kill(Reason::PeerMisbehaved),
@@ -244,7 +262,6 @@ async fn listen(inner: Arc<AcceptorInner>, listener: TcpListener) {
             && let Some(oldest) = half_open.pop_front()
         {
             oldest.abort();
-            WanCounters::count(&inner.unattributed.handshakes_failed);
         }
         half_open.push_back(inner.spawn(receive(inner.clone(), stream, address)));
     }
@@ -252,26 +269,62 @@ async fn listen(inner: Arc<AcceptorInner>, listener: TcpListener) {
 
 /// Sees a connection through its handshake, and then serves it in a task of its own.
 async fn receive(inner: Arc<AcceptorInner>, stream: TcpStream, address: SocketAddr) {
-    let outcome = tokio::time::timeout(limits::HANDSHAKE_TIMEOUT, set_up(&inner, stream, address)).await;
+    let mut early = Early { wan: Arc::default(), inner: &inner, known: false };
+    let set_up = set_up(&inner, stream, address, &early.wan);
+    let outcome = tokio::time::timeout(limits::HANDSHAKE_TIMEOUT, set_up).await;
     match outcome.unwrap_or_else(|_| Err(Refusal::absent("handshake not finished in time"))) {
-        Ok((secured, first)) => drop(inner.spawn(serve(inner.clone(), secured, first))),
+        Ok((secured, first)) => {
+            early.known = true;
+            inner.spawn(serve(inner.clone(), secured, first));
+        }
         Err(refusal) => {
-            WanCounters::count(&inner.unattributed.handshakes_failed);
             let reason = refusal.reason.label();
             tracing::info!(%address, reason, detail = %refusal.detail, "handshake failed");
         }
     }
 }
 
+/// What a connection counts before it is known whose it is. If that never comes to be known, also because the
+/// connection had to make room for another, it is counted for nobody.
+struct Early<'a> {
+    wan: Arc<WanCounters>,
+    inner: &'a AcceptorInner,
+    known: bool,
+}
+
+impl Drop for Early<'_> {
+    fn drop(&mut self) {
+        if !self.known {
+            self.inner.unattributed.absorb(&self.wan);
+            WanCounters::count(&self.inner.unattributed.handshakes_failed);
+        }
+    }
+}
+
 /// The TLS handshake and the first frame.
-async fn set_up(inner: &AcceptorInner, stream: TcpStream, address: SocketAddr) -> Result<(Secured, Frame), Refusal> {
+async fn set_up(
+    inner: &AcceptorInner,
+    stream: TcpStream,
+    address: SocketAddr,
+    wan: &Arc<WanCounters>,
+) -> Result<(Secured, Frame), Refusal> {
     let material = inner.config.tls.current();
-    let mut secured = handshake::accept(stream, address, &material, &inner.unattributed).await?;
+    let mut secured = handshake::accept(stream, address, &material, wan).await?;
     let first = secured.link.recv().await.map_err(|error| match error {
         LinkError::Closed | LinkError::Cut => Refusal::absent("closed before its first frame"),
         error => Refusal::of_link(&error, Side::Client),
     })?;
     Ok((secured, first))
+}
+
+/// A link that is not wanted, and why.
+struct Refused {
+    secured: Secured,
+    refusal: Refusal,
+}
+
+fn refused(secured: Secured, refusal: Refusal) -> Box<Refused> {
+    Box::new(Refused { secured, refusal })
 }
 
 /// Does what the first frame of a link asks for.
@@ -283,9 +336,11 @@ async fn serve(inner: Arc<AcceptorInner>, secured: Secured, first: Frame) {
         }
         Frame::Join { instance } => inner.join(secured, instance),
         Frame::Resume { channel, arrived, proof } => inner.resume(secured, &channel, arrived, &proof),
-        _ => Err((secured, Refusal::new(Reason::PeerMisbehaved, "unexpected first frame"))),
+        _ => Err(refused(secured, Refusal::new(Reason::PeerMisbehaved, "unexpected first frame"))),
     };
-    if let Err((mut secured, refusal)) = outcome {
+    if let Err(refused) = outcome {
+        let Refused { mut secured, refusal } = *refused;
+        secured.link.set_wan(inner.unattributed.clone());
         WanCounters::count(&inner.unattributed.handshakes_failed);
         tracing::info!(peer = %secured.identity.name, detail = %refusal.detail, "link refused");
         let refuse = Frame::Refuse { reason: refusal.reason, detail: refusal.detail };

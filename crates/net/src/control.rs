@@ -5,7 +5,7 @@ use crate::link::{Link, LinkError};
 use crate::peers::{Command, Seat};
 use crate::shared::Chain;
 use crate::tls_error::Refusal;
-use crate::{LocalHello, PeerInfo, PeerState, TlsSource, limits};
+use crate::{LocalHello, PeerInfo, PeerState, TlsSource, WanCounters, limits};
 use isthmus_tunnel::{Agreement, Frame, Hello};
 use isthmus_types::{Reason, Side};
 use rustls_pki_types::ServerName;
@@ -34,7 +34,11 @@ pub(crate) async fn dial(inner: Arc<DialerInner>) {
             Err(refusal) => {
                 let patient = refusal.reason != Reason::PeerAbsent;
                 report(&inner.state, refusal);
-                pause = if patient { (pause * 2).min(limits::REFUSED_PAUSE_MAX) } else { limits::ATTEMPT_INTERVAL };
+                pause = if patient {
+                    (pause * 2).min(limits::REFUSED_PAUSE_MAX)
+                } else {
+                    limits::ATTEMPT_INTERVAL
+                };
             }
         }
         tokio::time::sleep(if inner.info().is_none() { pause / 2 } else { pause }).await;
@@ -61,7 +65,11 @@ pub(crate) async fn serve(inner: Arc<AcceptorInner>, secured: Secured, hello: He
         Err(refusal) => refuse(refusal.clone()),
     };
     let sent = timeout(limits::HANDSHAKE_TIMEOUT, link.send(&answer)).await;
-    let Ok(mut seat) = seated else { return link.finish().await };
+    let Ok(mut seat) = seated else {
+        link.set_wan(inner.unattributed.clone());
+        WanCounters::count(&inner.unattributed.handshakes_failed);
+        return link.finish().await;
+    };
     if matches!(sent, Ok(Ok(()))) {
         link.set_wan(seat.wan.clone());
         inner.end_other_instances(&seat.info);
@@ -95,7 +103,10 @@ fn agree(
     certified: &Option<Side>,
 ) -> Result<Agreement, Refusal> {
     if *certified != Some(peer.role) {
-        return Err(Refusal::new(Reason::PeerUnauthorised, "the hello and the certificate differ in the role"));
+        return Err(Refusal::new(
+            Reason::PeerUnauthorised,
+            "the hello and the certificate differ in the role",
+        ));
     }
     own_hello(local, role).agree(peer).map_err(|error| match error {
         isthmus_tunnel::Error::PeerIncompatible(detail) => Refusal::new(Reason::PeerIncompatible, detail),
@@ -130,7 +141,9 @@ async fn greet(inner: &Arc<DialerInner>) -> Result<(Link, Chain, Arc<PeerInfo>),
             let info = info(&secured.identity, &hello, agreement, secured.address);
             Ok((secured.link, secured.chain, Arc::new(info)))
         }
-        Frame::Refuse { reason, detail } => Err(Refusal::new(reason, format!("refused by the peer: {detail}"))),
+        Frame::Refuse { reason, detail } => {
+            Err(Refusal::new(reason, format!("refused by the peer: {detail}")))
+        }
         _ => Err(Refusal::new(Reason::PeerMisbehaved, "unexpected answer to a hello")),
     }
 }
@@ -249,7 +262,12 @@ fn patience(info: &PeerInfo) -> Duration {
 }
 
 /// Runs the server side's established control channel; returns why it ended.
-async fn answer_heartbeats(inner: &AcceptorInner, link: &mut Link, chain: &Chain, seat: &mut Seat) -> Refusal {
+async fn answer_heartbeats(
+    inner: &AcceptorInner,
+    link: &mut Link,
+    chain: &Chain,
+    seat: &mut Seat,
+) -> Refusal {
     let silence = inner.config.heartbeat * limits::IDLE_HEARTBEAT_FACTOR * limits::MISSED_HEARTBEATS_MAX;
     let mut changes = inner.config.tls.subscribe();
     let mut recheck = tokio::time::interval(limits::TLS_RECHECK_INTERVAL);
@@ -291,7 +309,12 @@ async fn answer_heartbeats(inner: &AcceptorInner, link: &mut Link, chain: &Chain
 /// A ping that the server side has sent, and who waits for its answer.
 type Asked = Option<(Instant, Option<tokio::sync::oneshot::Sender<()>>)>;
 
-async fn server_frame(link: &mut Link, info: &PeerInfo, asked: &mut Asked, frame: Frame) -> Result<(), LinkError> {
+async fn server_frame(
+    link: &mut Link,
+    info: &PeerInfo,
+    asked: &mut Asked,
+    frame: Frame,
+) -> Result<(), LinkError> {
     match frame {
         Frame::Ping { token } => link.send(&Frame::Pong { token }).await,
         Frame::Pong { .. } => {

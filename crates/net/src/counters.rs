@@ -35,6 +35,19 @@ impl WanCounters {
         WanCounters::add(counter, 1);
     }
 
+    /// Takes over what a connection has counted before it was known whose it is.
+    pub(crate) fn absorb(&self, early: &WanCounters) {
+        let pairs = [
+            (&self.sent, &early.sent),
+            (&self.received, &early.received),
+            (&self.handshakes_full, &early.handshakes_full),
+            (&self.handshakes_resumed, &early.handshakes_resumed),
+        ];
+        for (counter, early) in pairs {
+            WanCounters::add(counter, early.swap(0, Ordering::Relaxed));
+        }
+    }
+
     pub(crate) fn uncount(counter: &AtomicU64) {
         counter.fetch_sub(1, Ordering::Relaxed);
     }

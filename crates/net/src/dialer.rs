@@ -1,7 +1,8 @@
 use crate::drive::{Owner, drive};
 use crate::handshake::{self, Secured};
+use crate::inner::Event;
 use crate::link::LinkError;
-use crate::shared::{Event, Shared};
+use crate::shared::Shared;
 use crate::tls_error::Refusal;
 use crate::{Channel, LocalHello, PeerInfo, PeerState, TlsSource, WanCounters, control, limits, redial};
 use isthmus_tunnel::{ChannelId, Frame};
@@ -141,7 +142,7 @@ impl Drop for Dialer {
     fn drop(&mut self) {
         self.inner.stop.send_replace(true);
         let channels: Vec<_> = lock(&self.inner.channels).values().cloned().collect();
-        channels.iter().for_each(|shared| shared.kill(Reason::Draining));
+        channels.iter().for_each(|shared| shared.end(Reason::Draining));
     }
 }
 
@@ -184,9 +185,10 @@ impl DialerInner {
     /// Why the peer will not have this side, or this side the peer, if that is so: waiting does not help then.
     pub(crate) fn is_shut_out(&self) -> Option<Reason> {
         match &*self.state.borrow() {
-            PeerState::Down { reason: reason @ (Reason::PeerUnauthorised | Reason::PeerIncompatible), .. } => {
-                Some(*reason)
-            }
+            PeerState::Down {
+                reason: reason @ (Reason::PeerUnauthorised | Reason::PeerIncompatible),
+                ..
+            } => Some(*reason),
             _ => None,
         }
     }
@@ -234,7 +236,10 @@ impl DialerInner {
         let info = self.info().ok_or_else(|| Refusal::absent("the peer is down"))?;
         let mut secured = self.connect().await?;
         if secured.identity.name != info.name {
-            return Err(Refusal::new(Reason::PeerUnauthorised, "another peer answers than on the control channel"));
+            return Err(Refusal::new(
+                Reason::PeerUnauthorised,
+                "another peer answers than on the control channel",
+            ));
         }
         let request = Frame::Join { instance: self.config.local.instance };
         match ask(&mut secured, &request).await? {

@@ -1,5 +1,6 @@
 use crate::WanCounters;
-use crate::shared::{Event, Shared, Step};
+use crate::inner::{Event, Step};
+use crate::shared::Shared;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::io::Interest;

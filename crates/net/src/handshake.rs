@@ -36,7 +36,8 @@ pub(crate) async fn connect(
     permits: &Semaphore,
 ) -> Result<Secured, Refusal> {
     let attempt = async {
-        let stream = TcpStream::connect(server).await.map_err(|error| Refusal::of_io(&error, Side::Server))?;
+        let stream =
+            TcpStream::connect(server).await.map_err(|error| Refusal::of_io(&error, Side::Server))?;
         socket::tune(&stream);
         let address = stream.peer_addr().map_err(|error| Refusal::of_io(&error, Side::Server))?;
         let _permit = permits.acquire().await.map_err(|_| Refusal::new(Reason::Draining, "stopping"))?;
@@ -87,7 +88,10 @@ pub(crate) async fn accept(
 /// The name and the secret of the channel that starts on this link. Both sides derive them from the TLS session, so
 /// neither ever travels.
 pub(crate) fn channel_keys(link: &Link) -> Result<(ChannelId, Zeroizing<[u8; 32]>), rustls::Error> {
-    Ok((link.export(b"EXPORTER-isthmus-channel-id")?, Zeroizing::new(link.export(b"EXPORTER-isthmus-secret")?)))
+    Ok((
+        link.export(b"EXPORTER-isthmus-channel-id")?,
+        Zeroizing::new(link.export(b"EXPORTER-isthmus-secret")?),
+    ))
 }
 
 /// Shows, on a new link, knowledge of the secret of a channel's first link. Bound to this link by its exporter, and to
@@ -100,7 +104,8 @@ pub(crate) fn prove(
     arrived: u64,
 ) -> Result<Proof, rustls::Error> {
     let mut proof = Proof::default();
-    proof.copy_from_slice(hmac::sign(&hmac_key(secret), &statement(link, prover, channel, arrived)?).as_ref());
+    proof
+        .copy_from_slice(hmac::sign(&hmac_key(secret), &statement(link, prover, channel, arrived)?).as_ref());
     Ok(proof)
 }
 
@@ -145,7 +150,8 @@ fn secured(
     let wan = counted.wan;
     WanCounters::count(if resumed { &wan.handshakes_resumed } else { &wan.handshakes_full });
     // A resumed session brings the chain of an earlier handshake, which may have been revoked or have expired since.
-    let identity = material.verifier.check(&chain, server_name).map_err(|error| Refusal::of_tls(&error, peer))?;
+    let identity =
+        material.verifier.check(&chain, server_name).map_err(|error| Refusal::of_tls(&error, peer))?;
     let link = Link::new(counted.stream, tls, wan).map_err(|error| Refusal::of_link(&error, peer))?;
     Ok(Secured { link, identity, chain, address })
 }
@@ -169,7 +175,11 @@ struct Counted {
 }
 
 impl AsyncRead for Counted {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let outcome = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
         WanCounters::add(&self.wan.received, (buf.filled().len() - before) as u64);

@@ -12,6 +12,7 @@ mod dialer;
 mod drive;
 mod handshake;
 mod identity;
+mod inner;
 pub mod limits;
 mod link;
 mod peer;

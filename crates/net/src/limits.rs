@@ -54,6 +54,8 @@ pub const TLS_SESSIONS_MAX: usize = 1_024;
 pub const READ_TURN_BYTES: usize = 1 << 20;
 /// One read from a socket.
 pub const READ_BYTES: usize = 128 << 10;
+/// Room for decrypted bytes that is added at once.
+pub const PLAINTEXT_BYTES: usize = 512 << 10;
 /// Encrypted at once.
 pub const WRITE_BYTES: usize = 128 << 10;
 /// Not yet sent bytes above which the kernel takes no more from this process.

@@ -41,6 +41,8 @@ pub(crate) enum LinkError {
 thread_local! {
     /// Where ciphertext is read to: shared by all links of a thread, so that an idle link holds none.
     static CIPHERTEXT: RefCell<Vec<u8>> = RefCell::new(vec![0; limits::READ_BYTES]);
+    /// Room for plaintext, lent to a link while it has a frame in part, for the same reason.
+    static PLAINTEXT: RefCell<BytesMut> = RefCell::new(BytesMut::new());
 }
 
 impl Link {
@@ -67,8 +69,9 @@ impl Link {
         self.socket.clone()
     }
 
-    /// Counts this link's bytes from now on for a peer that has become known.
+    /// Counts this link's bytes, also those until now, for a peer that has become known.
     pub(crate) fn set_wan(&mut self, wan: Arc<WanCounters>) {
+        wan.absorb(&self.wan);
         self.wan = wan;
     }
 
@@ -103,7 +106,7 @@ impl Link {
     pub(crate) fn next_frame(&mut self) -> Result<Option<Frame>, LinkError> {
         let frame = decode(&mut self.plain)?;
         if frame.is_none() && self.plain.is_empty() {
-            self.plain = BytesMut::new();
+            PLAINTEXT.replace(std::mem::take(&mut self.plain));
         }
         Ok(frame)
     }
@@ -151,9 +154,10 @@ impl Link {
         if !self.closed {
             self.closed = true;
             self.tls.send_close_notify();
-            if let Err(error) = self.flush().and_then(|_| {
-                socket2::SockRef::from(&*self.socket).shutdown(std::net::Shutdown::Write)
-            }) {
+            if let Err(error) = self
+                .flush()
+                .and_then(|_| socket2::SockRef::from(&*self.socket).shutdown(std::net::Shutdown::Write))
+            {
                 tracing::debug!(%error, "link closed by the other side first");
             }
         }
@@ -222,6 +226,13 @@ impl Link {
             }
         };
         let mut left = state.plaintext_bytes_to_read();
+        if left > 0 && self.plain.is_empty() {
+            self.plain = PLAINTEXT.take();
+        }
+        if self.plain.capacity() - self.plain.len() < left {
+            // Room for a whole large frame at once; what frames have been taken out of is used again.
+            self.plain.reserve(left.max(limits::PLAINTEXT_BYTES));
+        }
         let mut reader = self.tls.reader();
         while left > 0 {
             let chunk = reader.fill_buf()?;

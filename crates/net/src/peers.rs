@@ -101,7 +101,8 @@ impl Peers {
     pub(crate) fn find(&self, name: &str, instance: &Instance) -> Option<(Arc<PeerInfo>, Arc<WanCounters>)> {
         let known = lock(&self.known);
         let mut peers = known.values().filter(|peer| peer.commands.is_some());
-        let peer = peers.find(|peer| peer.status.info.name == name && peer.status.info.instance == *instance)?;
+        let peer =
+            peers.find(|peer| peer.status.info.name == name && peer.status.info.instance == *instance)?;
         Some((peer.status.info.clone(), peer.status.wan.clone()))
     }
 

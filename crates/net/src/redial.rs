@@ -42,7 +42,10 @@ pub(crate) async fn redial(inner: Arc<DialerInner>, shared: Arc<Shared>) {
 async fn attempt(inner: &Arc<DialerInner>, shared: &Shared) -> Result<(), Refusal> {
     let mut secured = inner.connect().await?;
     if secured.identity.name != shared.info().name {
-        return Err(Refusal::new(Reason::PeerUnauthorised, "another peer answers than the one that was lost"));
+        return Err(Refusal::new(
+            Reason::PeerUnauthorised,
+            "another peer answers than the one that was lost",
+        ));
     }
     // The old link may have recovered meanwhile; from here on it is given up.
     if !shared.needs_link() {

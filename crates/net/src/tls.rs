@@ -4,8 +4,8 @@ use crate::verifier::PeerVerifier;
 use arc_swap::ArcSwap;
 use isthmus_types::Side;
 use rustls::client::Resumption;
-use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
 use rustls::server::ServerSessionMemoryCache;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -43,7 +43,9 @@ pub enum TlsSourceError {
     #[error("{path}: expected {expected}")]
     Content { path: PathBuf, expected: &'static str },
     /// The certificate is for the other side, or for none.
-    #[error("{path}: the certificate is not issued for a {expected} proxy (subject alternative name urn:isthmus:role:{expected})")]
+    #[error(
+        "{path}: the certificate is not issued for a {expected} proxy (subject alternative name urn:isthmus:role:{expected})"
+    )]
     Role { path: PathBuf, expected: Side },
     /// Certificate, key, authorities and revocation list do not fit together.
     #[error("certificate, key, CA and revocation list do not fit together: {0}")]
@@ -169,7 +171,8 @@ impl Material {
         }
         let peer = if side == Side::Client { Side::Server } else { Side::Client };
         let provider = provider();
-        let verifier = PeerVerifier::new(Arc::new(roots), crls(files)?, provider.clone(), peer).map_err(mismatch)?;
+        let verifier =
+            PeerVerifier::new(Arc::new(roots), crls(files)?, provider.clone(), peer).map_err(mismatch)?;
         let verifier = Arc::new(verifier);
         let key = key(&files.key)?;
         let mut client = ClientConfig::builder_with_provider(provider.clone())
@@ -191,11 +194,19 @@ impl Material {
     }
 }
 
-/// AES first, since every machine this runs on has it in hardware, and the small key exchanges, since a handshake is
-/// WAN bytes.
+/// The small key exchanges, since a handshake is WAN bytes, and AES-128 before AES-256, since it costs a third less.
 fn provider() -> Arc<CryptoProvider> {
     let provider = aws_lc_rs::default_provider();
-    Arc::new(CryptoProvider { kx_groups: vec![kx_group::X25519, kx_group::SECP256R1], ..provider })
+    let cipher_suites = vec![
+        cipher_suite::TLS13_AES_128_GCM_SHA256,
+        cipher_suite::TLS13_AES_256_GCM_SHA384,
+        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ];
+    Arc::new(CryptoProvider {
+        cipher_suites,
+        kx_groups: vec![kx_group::X25519, kx_group::SECP256R1],
+        ..provider
+    })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsSourceError> {
@@ -236,7 +247,8 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsSourceError> {
 
 fn stamp(files: &TlsFiles) -> Vec<Stamp> {
     let paths = [Some(&files.ca), Some(&files.certificate), Some(&files.key), files.crl.as_ref()];
-    let stamp = |path: &PathBuf| fs::metadata(path).ok().and_then(|meta| Some((meta.modified().ok()?, meta.len())));
+    let stamp =
+        |path: &PathBuf| fs::metadata(path).ok().and_then(|meta| Some((meta.modified().ok()?, meta.len())));
     paths.into_iter().flatten().map(stamp).collect()
 }
 

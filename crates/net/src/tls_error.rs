@@ -51,9 +51,10 @@ impl Refusal {
             Error::InvalidCertificate(error) => {
                 Refusal::new(Reason::PeerUnauthorised, certificate(error, peer))
             }
-            Error::NoCertificatesPresented => {
-                Refusal::new(Reason::PeerUnauthorised, "the peer presents no certificate; give it one of our CA")
-            }
+            Error::NoCertificatesPresented => Refusal::new(
+                Reason::PeerUnauthorised,
+                "the peer presents no certificate; give it one of our CA",
+            ),
             Error::AlertReceived(description) => alert(*description, peer),
             Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => Refusal::new(
                 Reason::PeerIncompatible,
@@ -74,10 +75,9 @@ fn certificate(error: &CertificateError, peer: Side) -> String {
             format!("the peer's certificate has been expired since {}; issue a new one", date(*not_after))
         }
         CertificateError::Expired => "the peer's certificate has expired; issue a new one".into(),
-        CertificateError::NotValidYetContext { not_before, .. } => format!(
-            "the peer's certificate is not valid before {}; check both clocks",
-            date(*not_before)
-        ),
+        CertificateError::NotValidYetContext { not_before, .. } => {
+            format!("the peer's certificate is not valid before {}; check both clocks", date(*not_before))
+        }
         CertificateError::NotValidYet => "the peer's certificate is not valid yet; check both clocks".into(),
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "the peer's certificate is not issued by our CA; use the same CA on both sides".into()
@@ -89,7 +89,9 @@ fn certificate(error: &CertificateError, peer: Side) -> String {
             expected.to_str(),
             if presented.is_empty() { "nothing".to_owned() } else { presented.join(", ") }
         ),
-        CertificateError::NotValidForName => "the peer's certificate does not name the configured server".into(),
+        CertificateError::NotValidForName => {
+            "the peer's certificate does not name the configured server".into()
+        }
         CertificateError::ApplicationVerificationFailure => {
             format!("the peer's certificate has the wrong role; it has to be issued for a {peer} proxy")
         }
@@ -102,7 +104,9 @@ fn certificate(error: &CertificateError, peer: Side) -> String {
 
 fn alert(description: AlertDescription, peer: Side) -> Refusal {
     let why = match description {
-        AlertDescription::CertificateExpired => "it has expired, says the peer; issue a new one (or check the clocks)",
+        AlertDescription::CertificateExpired => {
+            "it has expired, says the peer; issue a new one (or check the clocks)"
+        }
         AlertDescription::CertificateRevoked => "it is revoked",
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {
             "it is not issued by the peer's CA; use the same CA on both sides"
@@ -113,7 +117,10 @@ fn alert(description: AlertDescription, peer: Side) -> Refusal {
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateUnknown => "the peer finds it not valid for this purpose or name",
         AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure => {
-            return Refusal::new(Reason::PeerIncompatible, format!("the {peer} end has no TLS 1.3 in common with us"));
+            return Refusal::new(
+                Reason::PeerIncompatible,
+                format!("the {peer} end has no TLS 1.3 in common with us"),
+            );
         }
         other => return Refusal::absent(format!("the peer ended the TLS connection: {other:?}")),
     };

@@ -1,4 +1,5 @@
 //! Strangers, liars and clones: what must be refused, and must not disturb the others.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
@@ -163,7 +164,8 @@ async fn versions_without_overlap_are_refused_with_both_ranges() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newer_peer_that_still_speaks_our_version_is_welcome() {
-    let pair = pair(|config| config.local.versions = (1, 9), |config| config.local.capabilities = 0b101).await;
+    let pair =
+        pair(|config| config.local.versions = (1, 9), |config| config.local.capabilities = 0b101).await;
     let PeerState::Connected(info) = pair.dialer.state() else { panic!("not connected") };
     assert_eq!((info.version, info.capabilities), (1, 0));
 }
@@ -172,7 +174,8 @@ async fn a_newer_peer_that_still_speaks_our_version_is_welcome() {
 async fn cloned_stores_are_refused() {
     let pair = pair(|_| {}, |_| {}).await;
     // The server's own store identity.
-    let copy = dialer(pair.acceptor.local_addr(), client_source(&pair.authority), |config| config.local = hello(2));
+    let copy =
+        dialer(pair.acceptor.local_addr(), client_source(&pair.authority), |config| config.local = hello(2));
     assert!(down(&copy, Reason::PeerIncompatible).await.contains("cloned store"));
     // The identity of a peer that is there.
     let clone = dialer(pair.acceptor.local_addr(), client_source(&pair.authority), |_| {});

@@ -1,4 +1,5 @@
 //! Channels outlive their links: cuts, blackouts, an expired window, a restarted server side.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Who is let in, who is not, and what people are told about it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
@@ -96,7 +97,10 @@ async fn roles_are_checked_by_the_peer() {
     let files = authority.issue(&Leaf { role: SERVER_ROLE, ..Leaf::client("branch") });
     assert!(matches!(TlsSource::load(files.clone(), Side::Client), Err(TlsSourceError::Role { .. })));
     let acceptor = acceptor(server_source(&authority), |_| {}).await;
-    assert!(refused_bare(&acceptor, &authority, Some(&files)).await, "a server-side certificate got in as a client");
+    assert!(
+        refused_bare(&acceptor, &authority, Some(&files)).await,
+        "a server-side certificate got in as a client"
+    );
     let good = authority.issue(&Leaf::client("good"));
     assert!(!refused_bare(&acceptor, &authority, Some(&good)).await, "a good certificate was refused");
     // The other way round: a client side refuses a server that has a client-side certificate.
@@ -113,7 +117,11 @@ async fn no_certificate_is_no_way_in() {
 }
 
 /// Connects with plain rustls and these files (or no certificate) and reports whether the server ends it by an alert.
-async fn refused_bare(acceptor: &isthmus_net::Acceptor, authority: &Authority, files: Option<&TlsFiles>) -> bool {
+async fn refused_bare(
+    acceptor: &isthmus_net::Acceptor,
+    authority: &Authority,
+    files: Option<&TlsFiles>,
+) -> bool {
     use tokio::io::AsyncReadExt;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(bare_client(authority, files)));
     let stream = tokio::net::TcpStream::connect(acceptor.local_addr()).await.unwrap();
@@ -243,7 +251,10 @@ async fn unusable_files_leave_the_old_ones_in_force_and_are_reported() {
     assert_eq!(tls.identity().name, "branch");
     let other = Authority::new("other CA");
     copy(&other.issue(&Leaf::client("branch")).certificate, &files.certificate);
-    assert!(matches!(tls.reload(), Err(TlsSourceError::Mismatch(_) | TlsSourceError::File { .. })), "key of another");
+    assert!(
+        matches!(tls.reload(), Err(TlsSourceError::Mismatch(_) | TlsSourceError::File { .. })),
+        "key of another"
+    );
     std::fs::remove_file(&files.key).unwrap();
     assert!(matches!(tls.reload(), Err(TlsSourceError::File { .. })));
     authority.issue(&Leaf { serial: 5, ..Leaf::client("branch") });

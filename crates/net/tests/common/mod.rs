@@ -1,16 +1,16 @@
 //! What the tests of this crate share: an authority, a pair of proxies' ends, a target that echoes, a relay that cuts.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use bytes::Bytes;
 use isthmus_net::{
-    Acceptor, AcceptorConfig, Channel, Dialer, DialerConfig, LocalHello, PeerState, Receiver, Sender, TlsFiles,
-    TlsSource, WanCounters,
+    Acceptor, AcceptorConfig, Channel, Dialer, DialerConfig, LocalHello, PeerState, Receiver, Sender,
+    TlsFiles, TlsSource, WanCounters,
 };
 use isthmus_tunnel::{Message, Open};
 use isthmus_types::{Domain, Reason, Side, StoreId};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa, KeyPair,
-    KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
 use std::net::SocketAddr;
 use std::path::Path;
@@ -163,10 +163,7 @@ pub struct Pair {
     pub relay: Relay,
 }
 
-pub async fn pair(
-    server: impl FnOnce(&mut AcceptorConfig),
-    client: impl FnOnce(&mut DialerConfig),
-) -> Pair {
+pub async fn pair(server: impl FnOnce(&mut AcceptorConfig), client: impl FnOnce(&mut DialerConfig)) -> Pair {
     log();
     let authority = Authority::new("test CA");
     let acceptor = acceptor(server_source(&authority), server).await;
@@ -408,7 +405,9 @@ async fn pump(
             let _ = to.shutdown().await;
             return std::future::pending().await;
         };
-        if blocked.wait_for(|blocked| !*blocked).await.is_err() || to.write_all(&buffer[..read]).await.is_err() {
+        if blocked.wait_for(|blocked| !*blocked).await.is_err()
+            || to.write_all(&buffer[..read]).await.is_err()
+        {
             return;
         }
         forwarded += read as u64;

@@ -171,8 +171,14 @@ impl Endpoint {
             Message::Open(_) if idle && self.side == Side::Client => self.start_session(),
             Message::Open(_) => return Err(SendError::OutOfOrder),
             _ if idle => return Err(SendError::OutOfOrder),
-            Message::Reset { reason } => return Ok(self.end(message, *reason, now)),
-            Message::Failed { reason, .. } if early => return Ok(self.end(message, *reason, now)),
+            Message::Reset { reason } => {
+                self.end(message, *reason, now);
+                return Ok(());
+            }
+            Message::Failed { reason, .. } if early => {
+                self.end(message, *reason, now);
+                return Ok(());
+            }
             Message::Opened { .. } if early => self.steps.opened = true,
             Message::Opened { .. } | Message::Failed { .. } => return Err(SendError::OutOfOrder),
             _ if early => return Err(SendError::OutOfOrder),
@@ -430,7 +436,9 @@ impl Endpoint {
     /// The peer has ended the session.
     fn ended(&mut self, message: Message) -> Result<(), Error> {
         let reason = match (&message, self.state) {
-            (Message::Failed { .. }, State::Idle) => return Err(Error::PeerMisbehaved("fails without a session")),
+            (Message::Failed { .. }, State::Idle) => {
+                return Err(Error::PeerMisbehaved("fails without a session"));
+            }
             (Message::Failed { .. }, State::Open) if self.side == Side::Server || self.steps.opened => {
                 return Err(Error::PeerMisbehaved("fails after it has opened"));
             }

@@ -68,7 +68,13 @@ pub fn decode(buffer: &mut BytesMut) -> Result<Option<Frame>, Error> {
         return Ok(None);
     }
     buffer.advance(header);
-    let body = buffer.split_to(body).freeze();
+    let body = if body < limits::SHARED_BODY_BYTES_MIN {
+        let copy = Bytes::copy_from_slice(&buffer[..body]);
+        buffer.advance(body);
+        copy
+    } else {
+        buffer.split_to(body).freeze()
+    };
     match kind {
         KIND_DATA if body.is_empty() => Err(Error::InvalidMessage("empty data")),
         KIND_DATA => Ok(Some(Frame::Message(Message::Data(body)))),

@@ -26,6 +26,9 @@ pub const INBOX_BYTES_MAX: usize = RESUME_BUFFER_BYTES + FRAME_WIRE_BYTES_MAX + 
 /// Bytes that may wait unsent in this process before a sender has to wait: small, so that an interactive answer is
 /// never far behind bulk data of the same session.
 pub const UNSENT_BYTES_MAX: usize = 256 << 10;
+/// Bodies below this are copied out of the buffer they arrived in, so that a few small frames that wait do not keep a
+/// large buffer alive.
+pub const SHARED_BODY_BYTES_MIN: usize = 16 << 10;
 /// Link frames (acknowledgements, pings) that may wait for a congested link.
 pub const URGENT_BYTES_MAX: usize = 4 << 10;
 /// Taken wire bytes after which an acknowledgement goes out at once.

@@ -1,4 +1,5 @@
 //! The frame codec: every frame survives encoding, no bytes make it panic, and what it accepts it also writes.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use bytes::{Bytes, BytesMut};
 use isthmus_tunnel::{Ack, Error, Frame, Hello, Message, Open, decode, encode, limits};
@@ -35,12 +36,22 @@ fn message() -> impl Strategy<Value = Message> {
 
 fn hello() -> impl Strategy<Value = Hello> {
     let numbers = (any::<(u16, u16)>(), any::<u64>(), any::<bool>(), any::<u64>());
-    (numbers, any::<[u8; 16]>(), any::<[u8; 16]>(), "[ -~]{0,64}").prop_map(|(numbers, store, instance, software)| {
-        let ((a, b), capabilities, client, generation) = numbers;
-        let role = if client { Side::Client } else { Side::Server };
-        let store = StoreId(store);
-        Hello { versions: (a.min(b), a.max(b)), capabilities, role, store, generation, instance, software }
-    })
+    (numbers, any::<[u8; 16]>(), any::<[u8; 16]>(), "[ -~]{0,64}").prop_map(
+        |(numbers, store, instance, software)| {
+            let ((a, b), capabilities, client, generation) = numbers;
+            let role = if client { Side::Client } else { Side::Server };
+            let store = StoreId(store);
+            Hello {
+                versions: (a.min(b), a.max(b)),
+                capabilities,
+                role,
+                store,
+                generation,
+                instance,
+                software,
+            }
+        },
+    )
 }
 
 fn frame() -> impl Strategy<Value = Frame> {
@@ -51,8 +62,11 @@ fn frame() -> impl Strategy<Value = Frame> {
         hello().prop_map(Frame::Hello),
         any::<[u8; 16]>().prop_map(|instance| Frame::Join { instance }),
         Just(Frame::Joined),
-        any::<([u8; 16], u64, [u8; 32])>()
-            .prop_map(|(channel, arrived, proof)| Frame::Resume { channel, arrived, proof }),
+        any::<([u8; 16], u64, [u8; 32])>().prop_map(|(channel, arrived, proof)| Frame::Resume {
+            channel,
+            arrived,
+            proof
+        }),
         any::<(u64, [u8; 32])>().prop_map(|(arrived, proof)| Frame::Resumed { arrived, proof }),
         (reason(), "[ -~]{0,255}").prop_map(|(reason, detail)| Frame::Refuse { reason, detail }),
         any::<u64>().prop_map(|token| Frame::Ping { token }),
@@ -127,7 +141,10 @@ fn lengths_are_refused_before_the_body_arrives() {
         (5, 0),
         (7, 3),
     ] {
-        assert!(matches!(decode_all(&header(kind, len)), Err(Error::InvalidMessage(_))), "kind {kind}, {len}");
+        assert!(
+            matches!(decode_all(&header(kind, len)), Err(Error::InvalidMessage(_))),
+            "kind {kind}, {len}"
+        );
     }
     assert!(decode_all(&[0xff; 4]).is_err(), "a header without an end");
 }

@@ -1,4 +1,5 @@
 //! Two endpoints back to back in virtual time, over links that are cut anywhere. The seed of a failure is printed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use bytes::{Bytes, BytesMut};
 use isthmus_tunnel::{Endpoint, Message, Open, Progress, State, decode, limits};
@@ -116,7 +117,9 @@ impl Node {
             Message::Feedback(data) if data[..] == b"miss"[..] => {
                 self.endpoint.send(&Message::Feedback(Bytes::from_static(b"ok")), now).unwrap();
             }
-            Message::Feedback(_) => self.app.misses = self.app.misses.checked_sub(1).expect("a repair that was not asked for"),
+            Message::Feedback(_) => {
+                self.app.misses = self.app.misses.checked_sub(1).expect("a repair that was not asked for")
+            }
             Message::Fin => {
                 assert!(!self.app.got_fin, "ended twice");
                 self.app.got_fin = true;
@@ -282,7 +285,8 @@ fn every_message_arrives_once_and_in_order_over_links_that_die() {
     let mut resumes = 0;
     for seed in 0..seeds() {
         let _named = Named(seed);
-        let (cuts, long) = [(40, 2_000), (200, 20_000), (2_000, 100_000), (u64::MAX, 300_000)][seed as usize % 4];
+        let (cuts, long) =
+            [(40, 2_000), (200, 20_000), (2_000, 100_000), (u64::MAX, 300_000)][seed as usize % 4];
         let mut world = World::new(seed, cuts);
         for session in 1..=3 {
             let (up, down) = (world.rng.below(150), world.rng.below(150));
@@ -291,7 +295,9 @@ fn every_message_arrives_once_and_in_order_over_links_that_die() {
             world.server.begin(down, world.rng.0 & 1 == 1, long);
             let now = world.now;
             world.client.endpoint.send(&open(), now).unwrap();
-            world.until("settled", |world| world.server.app.opened && world.client.is_settled() && world.server.is_settled());
+            world.until("settled", |world| {
+                world.server.app.opened && world.client.is_settled() && world.server.is_settled()
+            });
             assert_eq!((world.server.app.got, world.client.app.got), (up, down));
             assert!(world.server.app.got_fin && world.client.app.got_fin);
             assert_eq!((world.client.app.misses, world.server.app.misses), (0, 0));
@@ -322,7 +328,10 @@ fn a_reset_reaches_the_other_side_over_links_that_die() {
             world.until("server told", |world| {
                 matches!(world.server.endpoint.state(), State::Over(Reason::ApplicationReset))
             });
-            assert_eq!(world.server.endpoint.session() == 1, world.server.endpoint.has_message() || world.server.app.ended.is_some());
+            assert_eq!(
+                world.server.endpoint.session() == 1,
+                world.server.endpoint.has_message() || world.server.app.ended.is_some()
+            );
         } else {
             world.server.endpoint.send(&reset, now).unwrap();
             world.until("client told", |world| world.client.app.ended == Some(Reason::ApplicationReset));
@@ -406,12 +415,18 @@ fn what_the_protocol_forbids_ends_the_link() {
     misbehaves(opened_server(), vec![Frame::Ack(Ack { taken: 1, odd: true, ..Ack::default() })]);
     misbehaves(opened_server(), vec![Frame::Ack(Ack { restored: 1, odd: true, ..Ack::default() })]);
     misbehaves(opened_server(), vec![Frame::Joined]);
-    misbehaves(opened_server(), vec![Frame::Message(Message::Failed { reason: Reason::Draining, detail: String::new() })]);
+    misbehaves(
+        opened_server(),
+        vec![Frame::Message(Message::Failed { reason: Reason::Draining, detail: String::new() })],
+    );
     let mut client = Endpoint::new(Side::Client, now);
     client.send(&open(), now).unwrap();
     misbehaves(client, vec![data()]);
     let mut flooded = opened_server();
     let block = || Frame::Message(Message::Data(vec![0; 300_000].into()));
-    assert!((0..100).map(|_| flooded.handle(block(), now)).any(|outcome| outcome.is_err()), "no bound on what arrives");
+    assert!(
+        (0..100).map(|_| flooded.handle(block(), now)).any(|outcome| outcome.is_err()),
+        "no bound on what arrives"
+    );
     assert!(opened_server().link_up(1, now).is_err(), "a resume beyond what was sent");
 }
