@@ -101,9 +101,11 @@ impl DecodeHalf {
                     ready.map_err(End::Lan)?;
                     self.write(lan)?;
                 }
-                message = receiver.recv(), if !waits => {
-                    self.take(message.map_err(End::closed)?, &encoder).await?;
-                }
+                message = receiver.recv(), if !waits => match message {
+                    Ok(message) => self.take(message, &encoder).await?,
+                    Err(closed) if closed.reason.is_none() && self.closed => return Ok(()),
+                    Err(closed) => return Err(End::closed(closed)),
+                },
                 () = bell.changed.notified(), if waits => self.resume(false).await?,
                 () = sleep_until(until), if waits => self.resume(true).await?,
                 () = encoder.closed(), if self.closed => return Ok(()),

@@ -95,7 +95,11 @@ impl EncodeHalf {
                 },
                 changed = progress.changed() => {
                     if changed.is_err() {
-                        return Err(End::Closed);
+                        // A session that has settled is over; its last word is still to be taken in.
+                        let seen = *progress.borrow();
+                        self.encoder.progress(seen.restored, seen.delivered);
+                        let whole = self.ended && !self.encoder.awaits_restoring();
+                        return if whole { Ok(()) } else { Err(End::Closed) };
                     }
                 }
                 ready = lan.readable(), if may_read => {
