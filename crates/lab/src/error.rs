@@ -50,6 +50,18 @@ pub enum LabError {
         /// What is wrong with it.
         detail: String,
     },
+    /// Something failed while it went through the pair.
+    #[error(
+        "{source}\nthe client-side proxy's log ends:\n{client_log}\nthe server-side proxy's log ends:\n{server_log}"
+    )]
+    ThroughPair {
+        /// What failed.
+        source: Box<LabError>,
+        /// The end of the client-side proxy's log.
+        client_log: String,
+        /// The end of the server-side proxy's log.
+        server_log: String,
+    },
     /// Bytes that arrived are not the bytes that were sent.
     #[error("{what}: {detail}")]
     Mismatch {

@@ -299,13 +299,18 @@ impl Rig {
     /// Does the work and tells what it has cost.
     ///
     /// # Errors
-    /// Those of the work, and those of reading the counts.
+    /// Those of the work, and those of reading the counts, with the ends of both proxies' logs.
     pub fn measure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Measured)> {
-        let before = self.reading()?;
+        let with_logs = |error| LabError::ThroughPair {
+            source: Box::new(error),
+            client_log: self.pair.end(Side::Client).log_tail(),
+            server_log: self.pair.end(Side::Server).log_tail(),
+        };
+        let before = self.reading().map_err(with_logs)?;
         let start = Instant::now();
-        let result = work()?;
+        let result = work().map_err(with_logs)?;
         let seconds = start.elapsed().as_secs_f64();
-        let after = self.quiet_reading()?;
+        let after = self.quiet_reading().map_err(with_logs)?;
         let spent = |later: Usage, earlier: Usage| Usage {
             cpu_seconds: later.cpu_seconds - earlier.cpu_seconds,
             ..later

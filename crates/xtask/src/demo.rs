@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(long)]
     folder: Option<PathBuf>,
     /// Round-trip time of the emulated WAN, in milliseconds
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 40)]
     rtt_ms: u64,
     /// Rate of the emulated WAN in both directions, in Mbit/s
     #[arg(long, default_value_t = 20.0)]
@@ -243,8 +243,8 @@ fn fill_share(arguments: &Arguments, share: &Path) -> Result<u64> {
         run_command(&Place::Local, &["cp", "-rL", &from, &to])?;
         return compare_folders(folder, share);
     }
-    let mut files: Vec<FileSpec> = office_folder(12, 1_500_000, 1)?;
-    files.extend(many_small_files(20, 2));
+    let mut files: Vec<FileSpec> = office_folder(16, 2_000_000, 1)?;
+    files.extend(many_small_files(10, 2));
     files.extend(awkward_names(3));
     let plan = MixedPlan { seed: 4, ..MixedPlan::scaled(20) };
     files.push(FileSpec { path: format!("archive {} MiB.bin", plan.len() / MIB), content: mixed(&plan) });
