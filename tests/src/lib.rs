@@ -1,1 +1,18 @@
+//! What the end-to-end and fault tests share: a pair of real proxies with servers and an emulated WAN, transfers that
+//! check every byte and tell how far they are, and the questions that the tests ask of metrics, logs and readiness.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+mod bed;
+mod fuzz;
+mod programs;
+mod stranger;
+mod time;
+mod transfer;
+
+pub use bed::{Bed, ECHO, Plan, SINK, SOURCE, loopback};
+pub use fuzz::{Target, fuzz};
+pub use programs::programs;
+pub use stranger::{Stranger, hello_of, tls_files};
+pub use time::{MOVING_AGAIN, eventually, is_full, moves_again, patience, within};
+pub use transfer::{Transfer, connect, download, random, upload};
