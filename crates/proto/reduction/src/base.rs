@@ -17,9 +17,7 @@ const NEXT_TO_RUN_BYTES: u64 = 8 << 10;
 const GAP_BYTES_MAX: u64 = 256 << 10;
 /// A base is no larger than so many times the new bytes: reading it in costs time.
 const BASE_TIMES_NEW_MAX: usize = 64;
-/// Old content around a draft's runs that is taken as a base.
-const AROUND_BYTES_MAX: u64 = 512 << 10;
-/// Recordings of which that is done.
+/// Recordings of which the neighbourhood is taken.
 const AROUND_RECORDINGS_MAX: usize = 4;
 /// Shares of features that make a region a base.
 const VOTES_MIN: usize = 1;
@@ -170,13 +168,12 @@ fn around(shared: &Shared, draft: &Draft, after_run: Option<Name>, base: &mut Ba
         reach(*at, *len);
     }
     after_run.into_iter().for_each(|at| reach(at, 0));
+    let share = base.room() / reaches.len().max(1) as u64;
     for (from, to) in reaches {
-        let margin = base.room().min(AROUND_BYTES_MAX) / 2;
-        let start = from.position.saturating_sub(margin);
-        let at = Name { position: start, ..from };
-        base.add(shared, at, (from.position - start).min(margin));
         base.add(shared, from, to - from.position);
-        base.add(shared, Name { position: to, ..from }, margin);
+        let before = from.position.min(share / 2);
+        base.add(shared, Name { position: from.position - before, ..from }, before);
+        base.add(shared, Name { position: to, ..from }, share - before);
     }
 }
 

@@ -428,14 +428,13 @@ impl Decoder {
     }
 
     fn settle_run(&mut self, position: u64, at: Name, len: u64, feedback: &mut Vec<Feedback>) -> Part {
-        if at.recording != self.recording || at.position + len <= position {
-            if let Ok(places) = self.shared.places(at, len) {
-                let pins: Vec<_> =
-                    places.iter().filter_map(|&(addr, len)| self.shared.store.pin(addr, len)).collect();
-                if pins.len() == places.len() {
-                    places.iter().for_each(|&(addr, len)| self.learner.old(addr, len));
-                    return Part::Run { position, places, _pins: pins };
-                }
+        let behind = at.recording != self.recording || at.position + len <= position;
+        if let (true, Ok(places)) = (behind, self.shared.places(at, len)) {
+            let pins: Vec<_> =
+                places.iter().filter_map(|&(addr, len)| self.shared.store.pin(addr, len)).collect();
+            if pins.len() == places.len() {
+                places.iter().for_each(|&(addr, len)| self.learner.old(addr, len));
+                return Part::Run { position, places, _pins: pins };
             }
         }
         self.hole(position, len, true, feedback)

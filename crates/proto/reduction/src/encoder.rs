@@ -47,8 +47,8 @@ const DRAFT_NEW_BYTES_FULL: usize = FRAME_NEW_BYTES_MAX - CHUNK_BYTES_MAX;
 const DELTA_BYTES_MIN: usize = 128;
 /// A delta must be smaller than this share of what compression alone would leave.
 const DELTA_PERCENT_MAX: usize = 90;
-/// The same where only features say that the base is similar.
-const DELTA_PERCENT_MAX_VOTED: usize = 82;
+/// The same where only features say that the base is similar, and compression alone does well: all text resembles text.
+const DELTA_PERCENT_MAX_TEXT: usize = 60;
 /// New bytes of which compression alone is tried, to know that.
 const SAMPLE_BYTES: usize = 64 << 10;
 /// Frames that are coded without asking for similar content, at most, when it was of no use.
@@ -597,8 +597,10 @@ impl Encoder {
                 let level = if large { DELTA_LEVEL_LARGE } else { DELTA_LEVEL };
                 let bytes = pack_against(&base.bytes, &draft.new, level)?;
                 let wire = bytes.len() + base.wire_bytes();
-                let percent = if base.voted { DELTA_PERCENT_MAX_VOTED } else { DELTA_PERCENT_MAX };
-                if wire < without_base(&draft.new)? * percent / 100 {
+                let alone = without_base(&draft.new)?;
+                let text = base.voted && alone * 2 < draft.new.len();
+                let percent = if text { DELTA_PERCENT_MAX_TEXT } else { DELTA_PERCENT_MAX };
+                if wire < alone * percent / 100 {
                     self.votes.won();
                     draft.pins.extend(
                         base.places.iter().filter_map(|&(addr, len)| self.shared.store.pin(addr, len)),

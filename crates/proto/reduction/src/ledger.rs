@@ -5,6 +5,7 @@
 //! order, each with the addresses of its own store, so (recording, position, length) means the same bytes on both sides, and
 //! a name can only ever reach what these two have sent each other.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -118,10 +119,8 @@ impl Ledger {
                 inner.forget(Name { recording, position: from }, to - from);
             }
         }
-        if let Some(entry) = inner.recordings.get(&recording) {
-            if entry.extents.is_empty() {
-                inner.recordings.remove(&recording);
-            }
+        if inner.recordings.get(&recording).is_some_and(|entry| entry.extents.is_empty()) {
+            inner.recordings.remove(&recording);
         }
     }
 
@@ -286,8 +285,8 @@ impl Ledger {
     pub fn replay(&self, note: &[u8]) -> bool {
         let Some((recording, ranges)) = read_note(note) else { return false };
         let mut inner = self.lock();
-        if !inner.recordings.contains_key(&recording) {
-            inner.recordings.insert(recording, Recording::default());
+        if let Entry::Vacant(vacant) = inner.recordings.entry(recording) {
+            vacant.insert(Recording::default());
             inner.order.push_back(recording);
         }
         for range in ranges {

@@ -1,5 +1,7 @@
 //! Two codecs back to back: whatever is put in comes out, however it is split, lost or damaged on the way.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
