@@ -40,9 +40,11 @@ impl MemoryStore {
         self.lock().learning = on;
     }
 
-    /// Forgets the bytes from `addr` to `end`, as an eviction does.
+    /// Forgets the stored bytes from `addr` to `end`, as an eviction does. What is appended later is not concerned.
     pub fn lose(&self, addr: Addr, end: Addr) {
-        self.lock().lost.push((addr.0, end.0));
+        let mut inner = self.lock();
+        let end = end.0.min(inner.end);
+        inner.lost.push((addr.0, end));
     }
 
     /// The address after the last stored byte.
