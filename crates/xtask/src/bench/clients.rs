@@ -35,6 +35,9 @@ pub fn measure(context: &mut Context) -> Result<Values> {
         for session in [Session::Unsigned, Session::Signed] {
             for (what, files) in [("file", &file), ("folder", &folder)] {
                 let name = format!("{}.{}.{what}", client_word(client), session_word(session));
+                if !is_wanted(&context.only, &name) {
+                    continue;
+                }
                 let passes = one(context, &name, client, session, files)?;
                 lines.push(line(&name, &passes));
                 keep(&mut values, &name, &passes);
@@ -67,6 +70,13 @@ fn one(
     scenario::run(&scenario, files, &binaries, &options, &mut |phase| {
         progress.step(&format!("{name}: {phase}"))
     })
+}
+
+/// Whether the user wants this line: nothing named, the whole table, or a start of the line's name.
+fn is_wanted(only: &[String], name: &str) -> bool {
+    let full = format!("clients.{name}");
+    let mut lines = only.iter().filter(|only| only.starts_with("clients"));
+    only.is_empty() || lines.any(|only| full.starts_with(only.as_str()))
 }
 
 fn line(name: &str, passes: &[Pass]) -> String {

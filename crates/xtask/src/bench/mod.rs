@@ -34,7 +34,7 @@ pub struct Arguments {
     /// Write the figures to this file as JSON
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Only figures or groups whose name starts with this (may be repeated)
+    /// Only this group, or the group of this figure (may be repeated); of the clients' table, only lines that start so
     #[arg(long)]
     only: Vec<String>,
     /// Runs of which the median counts
@@ -54,6 +54,7 @@ pub struct Context {
     level: Level,
     repetitions: usize,
     options: PairOptions,
+    only: Vec<String>,
     cache: PathBuf,
     progress: Progress,
     notes: Vec<String>,
@@ -100,6 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         level: if arguments.relay { Level::Relay } else { Level::best() },
         repetitions: arguments.repetitions.max(1),
         options: PairOptions::default(),
+        only: arguments.only.clone(),
         cache: target_folder().join("bench"),
         progress,
         notes: Vec::new(),
@@ -113,7 +115,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if failures.is_empty() {
         return Ok(());
     }
-    Err(LabError::Format { what: "the benchmark".into(), detail: failures.join("\n") })
+    let what = "part of the benchmark".to_string();
+    Err(LabError::Unavailable {
+        what,
+        remedy: format!("{} could not be measured, see above", failures.join(", ")),
+    })
 }
 
 fn measure_groups(arguments: &Arguments, context: &mut Context) -> Result<(Values, Vec<String>)> {
@@ -135,7 +141,7 @@ fn measure_groups(arguments: &Arguments, context: &mut Context) -> Result<(Value
             Ok(measured) => values.extend(measured),
             Err(error) => {
                 context.progress.step(&format!("{} could not be measured: {error}", group.name));
-                failures.push(format!("{}: {error}", group.name));
+                failures.push(group.name.to_string());
             }
         }
     }
