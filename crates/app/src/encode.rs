@@ -10,7 +10,7 @@ use isthmus_reduction::frame::Feedback;
 use isthmus_telemetry::{ConnectionLedger, SavedBy, Tally};
 use isthmus_tunnel::Message;
 use isthmus_types::limits::WINDOW_LAN_BYTES;
-use isthmus_types::{Reason, Side};
+use isthmus_types::Side;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -91,15 +91,17 @@ impl EncodeHalf {
             tokio::select! {
                 message = feedback.recv() => match message {
                     Some(message) => self.answer(&message).await?,
-                    None => return Err(End::Local(Reason::PeerMisbehaved, "the session's other half ended".into())),
+                    // The other half ends by itself only when the session has settled, and then the peer has everything.
+                    None if self.ended => {
+                        let seen = *progress.borrow();
+                        self.encoder.progress(seen.restored, seen.delivered);
+                        return Ok(());
+                    }
+                    None => return self.over().await,
                 },
                 changed = progress.changed() => {
                     if changed.is_err() {
-                        // A session that has settled is over; its last word is still to be taken in.
-                        let seen = *progress.borrow();
-                        self.encoder.progress(seen.restored, seen.delivered);
-                        let whole = self.ended && !self.encoder.awaits_restoring();
-                        return if whole { Ok(()) } else { Err(End::Closed) };
+                        return self.over().await;
                     }
                 }
                 ready = lan.readable(), if may_read => {
@@ -119,6 +121,11 @@ impl EncodeHalf {
                 }
             }
         }
+    }
+
+    /// The session is over: cleanly, if the channel says that everything has settled.
+    async fn over(&self) -> Result<(), End> {
+        self.sender.settled().await.map_err(End::closed)
     }
 
     /// Takes what the socket has, and sends what should go.
