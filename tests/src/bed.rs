@@ -26,6 +26,9 @@ pub const ECHO: usize = 2;
 /// First port that this process gives out; below the ports that the kernel gives to outgoing connections.
 const PORT_FIRST: u16 = 12_000;
 
+/// Lines of each log that a failed test shows.
+const LOG_LINES_SHOWN: usize = 60;
+
 static NEXT_PORT: AtomicU16 = AtomicU16::new(PORT_FIRST);
 
 /// A loopback address that nothing else uses: tests run as several processes at once, so each process has an address
@@ -314,6 +317,19 @@ impl Bed {
     pub fn memory(&self, side: Side) -> (u64, u64) {
         let usage = self.pair.end(side).usage().unwrap();
         (usage.rss_bytes, usage.rss_peak_bytes)
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for side in [Side::Client, Side::Server] {
+                let log = self.pair.end(side).log().unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                let tail = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
+                println!("log of the {side} proxy:\n{}", tail.join("\n"));
+            }
+        }
     }
 }
 
