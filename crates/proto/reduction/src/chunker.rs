@@ -52,8 +52,8 @@ const MULTIPLIERS: [u64; FEATURES] = {
     table
 };
 
-/// Sampling of eight-byte windows: one in 32 counts, chosen by content, so that an insertion does not shift the sample.
-const SAMPLE_SHIFT: u32 = 64 - 5;
+/// Sampling of eight-byte windows: one in 128 counts, chosen by content, so that an insertion does not shift the sample.
+const SAMPLE_SHIFT: u32 = 64 - 7;
 const SAMPLE_MULTIPLIER: u64 = 0x9fb2_1c65_1e98_df25;
 
 /// Min-hash features of a chunk: two chunks share each feature with a probability of about the share of sampled eight-byte

@@ -121,16 +121,13 @@ impl Draft {
             .collect()
     }
 
-    /// Hands the draft's parts to a learner, in order.
-    pub fn teach(&self, learner: &mut Learner) {
-        let mut at = 0;
+    /// Hands the draft's parts to a learner, in order; its new bytes go with them.
+    pub fn teach(&mut self, learner: &mut Learner) {
+        learner.adopt(std::mem::take(&mut self.new));
         for part in &self.parts {
             match part {
                 Part::Run { places, .. } => places.iter().for_each(|&(addr, len)| learner.old(addr, len)),
-                Part::New { len } => {
-                    learner.fresh(&self.new[at..at + len]);
-                    at += len;
-                }
+                Part::New { len } => learner.adopted(*len as u64),
             }
         }
     }

@@ -511,6 +511,7 @@ impl Encoder {
             Some(Part::Run { at, len, .. }) => Some(Name { position: at.position + len, ..*at }),
             _ => None,
         };
+        let proof = (!draft.new.is_empty()).then(|| (new_proof(&draft.new), draft.new.len() as u64));
         draft.teach(&mut self.learner);
         self.cuts.append(&mut draft.cuts);
         let pending = self.learner.pending_new();
@@ -518,12 +519,12 @@ impl Encoder {
             || (flush && pending >= COMMIT_BYTES_AT_FLUSH)
             || payload.coding == Coding::Delta
             || self.learner.pending_pieces() > PENDING_PIECES_MAX / 2;
-        self.seal(draft, plain, payload, commit)
+        self.seal(draft, plain, payload, proof, commit)
     }
 
     /// A frame without content that only commits.
     fn commit_frame(&mut self) -> Result<Encoded, EncodeError> {
-        self.seal(Draft::default(), Vec::new(), Payload::default(), true)
+        self.seal(Draft::default(), Vec::new(), Payload::default(), None, true)
     }
 
     fn seal(
@@ -531,6 +532,7 @@ impl Encoder {
         mut draft: Draft,
         plain: Vec<u8>,
         payload: Payload,
+        proof: Option<([u8; NEW_PROOF_BYTES], u64)>,
         commit: bool,
     ) -> Result<Encoded, EncodeError> {
         let mut pins = std::mem::take(&mut draft.pins);
@@ -546,7 +548,7 @@ impl Encoder {
         }
         self.shared.ledger.release(self.claimed.drain(..), self.recording);
         let packed = self.pack_head(&plain)?;
-        let new_proof = (!draft.new.is_empty()).then(|| new_proof(&draft.new));
+        let (new_proof, new) = proof.map_or((None, 0), |(proof, new)| (Some(proof), new));
         let envelope = Envelope {
             commit,
             head_packed: packed.is_some(),
@@ -557,7 +559,6 @@ impl Encoder {
             rest: &[],
         };
         let bytes = Bytes::from(envelope.put(new_proof.as_ref(), &payload.bytes));
-        let new = draft.new.len() as u64;
         self.new_total += new;
         self.flight.push_back(Flight { end: self.position, new, base: payload.base.ranges, kept, _pins: pins });
         let saved = new.saturating_sub(if payload.bytes.is_empty() { new } else { payload.bytes.len() as u64 });

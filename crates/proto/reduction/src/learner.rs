@@ -64,9 +64,23 @@ impl Learner {
     /// The next bytes are new.
     pub fn fresh(&mut self, bytes: &[u8]) {
         self.fresh.extend_from_slice(bytes);
+        self.adopted(bytes.len() as u64);
+    }
+
+    /// Takes in all new bytes of a frame; [`Learner::adopted`] says where they belong.
+    pub fn adopt(&mut self, bytes: Vec<u8>) {
+        if self.fresh.is_empty() {
+            self.fresh = bytes;
+        } else {
+            self.fresh.extend_from_slice(&bytes);
+        }
+    }
+
+    /// The next `len` bytes are new, and have been taken in.
+    pub fn adopted(&mut self, len: u64) {
         match self.pieces.last_mut() {
-            Some(Piece::New { len }) => *len += bytes.len() as u64,
-            _ => self.pieces.push(Piece::New { len: bytes.len() as u64 }),
+            Some(Piece::New { len: known }) => *known += len,
+            _ => self.pieces.push(Piece::New { len }),
         }
     }
 
