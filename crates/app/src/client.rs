@@ -76,7 +76,10 @@ async fn keep_link(client: Arc<Client>) {
                 *client.link.dialer.write().await = Some(dialer);
                 loop {
                     let text = match &*states.borrow_and_update() {
-                        PeerState::Connected(info) => (Level::Info, format!("peer {} is up", info.name)),
+                        PeerState::Connected(info) => {
+                            client.core.note_peer(info);
+                            (Level::Info, format!("peer {} is up", info.name))
+                        }
                         PeerState::Down { detail, .. } => (Level::Warning, format!("peer is down: {detail}")),
                     };
                     client.core.telemetry.event(text.0, text.1);

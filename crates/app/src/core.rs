@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use isthmus_config::CompressionLevel;
+use isthmus_net::PeerInfo;
 use isthmus_reduction::content::{Addr, ContentStore, LedgerId};
 use isthmus_reduction::ledger::Ledger;
 use isthmus_reduction::shared::Shared;
@@ -16,11 +17,16 @@ use tokio::sync::{Notify, watch};
 
 use crate::AppError;
 use crate::admission::Admission;
+use crate::watch::Watch;
 
 /// Interval of telemetry's own clock.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// Interval at which ledgers are looked through for content that the store has dropped.
 const PRUNE: Duration = Duration::from_secs(30);
+
+/// Names of peers whose stores are remembered, and stores of each, to tell when one is another than before.
+const PEERS_NOTED_MAX: usize = 1024;
+const STORES_NOTED_MAX: usize = 16;
 
 /// The ledger of one peer and domain, and a bell that rings when it has grown.
 pub(crate) struct PeerLedger {
@@ -46,6 +52,8 @@ pub(crate) struct Core {
     pub draining: watch::Sender<bool>,
     similar: Arc<Similar>,
     ledgers: Mutex<HashMap<LedgerId, Arc<PeerLedger>>>,
+    /// The stores that each peer, by the name in its certificate, has had in this process's life.
+    stores: Mutex<HashMap<String, Vec<StoreId>>>,
 }
 
 impl Core {
@@ -68,6 +76,7 @@ impl Core {
             draining: watch::Sender::new(false),
             similar: Arc::new(Similar::new(SLOTS_MAX)),
             ledgers: Mutex::default(),
+            stores: Mutex::default(),
         };
         match open_store(store) {
             Ok((store, replay)) => {
@@ -100,15 +109,37 @@ impl Core {
     }
 
     /// The ledger of a peer and domain; `None` without a usable store.
-    pub fn peer_ledger(&self, peer: StoreId, domain: &Domain) -> Option<Arc<PeerLedger>> {
+    pub fn peer_ledger(&self, peer: &PeerInfo, domain: &Domain) -> Option<Arc<PeerLedger>> {
         let StoreState::Open(store) = &self.store else { return None };
-        match store.ledger(peer, domain) {
+        match store.ledger(ledger_owner(&peer.name, peer.store), domain) {
             Ok(id) => self.ledger_at(id),
             Err(error) => {
-                self.telemetry.event(Level::Error, format!("no ledger for peer store {peer}: {error}"));
+                let text = format!("no ledger for {} with store {}: {error}", peer.name, peer.store);
+                self.telemetry.event(Level::Error, text);
                 None
             }
         }
+    }
+
+    /// Tells people when a peer comes with another store than before.
+    pub fn note_peer(&self, peer: &PeerInfo) {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        if stores.len() >= PEERS_NOTED_MAX && !stores.contains_key(&peer.name) {
+            return;
+        }
+        let known = stores.entry(peer.name.clone()).or_default();
+        if known.contains(&peer.store) {
+            return;
+        }
+        if !known.is_empty() {
+            let text = format!(
+                "peer {}: its store {} is another one than before; what was exchanged with the old one is cold",
+                peer.name, peer.store
+            );
+            self.telemetry.event(Level::Warning, text);
+        }
+        known.truncate(STORES_NOTED_MAX - 1);
+        known.insert(0, peer.store);
     }
 
     fn ledger_at(&self, id: LedgerId) -> Option<Arc<PeerLedger>> {
@@ -129,11 +160,12 @@ impl Core {
     pub async fn keep_time(self: Arc<Core>) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut evicted = 0;
+        let (mut evicted, mut watch) = (0, Watch::new());
         let mut since_prune = Duration::ZERO;
         loop {
             tick.tick().await;
             self.telemetry.tick(std::time::Instant::now());
+            watch.look(&self);
             since_prune += TICK;
             if let (StoreState::Open(store), true) = (&self.store, since_prune >= PRUNE) {
                 since_prune = Duration::ZERO;
@@ -161,6 +193,16 @@ impl Core {
     }
 }
 
+/// Under whose name the store keeps a peer's ledger. What a peer says about its store is only a claim: the name in its
+/// certificate makes sure that nobody comes by what was exchanged with somebody else.
+fn ledger_owner(name: &str, store: StoreId) -> StoreId {
+    let mut hasher = blake3::Hasher::new_derive_key("isthmus ledger owner v1");
+    hasher.update(&store.0).update(name.as_bytes());
+    let mut owner = [0; 16];
+    owner.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    StoreId(owner)
+}
+
 fn open_store(config: &isthmus_config::Store) -> Result<(Store, isthmus_store::Replay), OpenError> {
     // Without encryption the key is still wanted if there is one: older segments may need it.
     let key = if config.encryption {
@@ -175,4 +217,17 @@ fn open_store(config: &isthmus_config::Store) -> Result<(Store, isthmus_store::R
     open.cache_bytes = usize::try_from(config.cache.bytes()).unwrap_or(usize::MAX);
     open.free_floor_bytes = config.reserve.bytes();
     Store::open(open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_belongs_to_a_name_and_a_store() {
+        let store = |n| StoreId([n; 16]);
+        assert_eq!(ledger_owner("alice", store(1)), ledger_owner("alice", store(1)));
+        assert_ne!(ledger_owner("alice", store(1)), ledger_owner("bob", store(1)));
+        assert_ne!(ledger_owner("alice", store(1)), ledger_owner("alice", store(2)));
+    }
 }

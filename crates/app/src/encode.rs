@@ -84,6 +84,7 @@ impl EncodeHalf {
             self.encoder.progress(seen.restored, seen.delivered);
             let (in_flight, new_in_flight) = self.encoder.in_flight();
             if self.ended && !self.encoder.awaits_restoring() {
+                self.encoder.close();
                 return Ok(());
             }
             let may_read = !self.ended && in_flight < WINDOW_LAN_BYTES && new_in_flight < WINDOW_NEW_BYTES;
@@ -114,7 +115,8 @@ impl EncodeHalf {
                         self.send_pending(true).await?;
                     } else {
                         idle_at = None;
-                        if let Some(frame) = self.encoder.release_memory() {
+                        // The peer's part is over with the session; after its end no more frames may come.
+                        if !self.ended && let Some(frame) = self.encoder.release_memory() {
                             self.send(frame).await?;
                         }
                     }
@@ -124,8 +126,10 @@ impl EncodeHalf {
     }
 
     /// The session is over: cleanly, if the channel says that everything has settled.
-    async fn over(&self) -> Result<(), End> {
-        self.sender.settled().await.map_err(End::closed)
+    async fn over(&mut self) -> Result<(), End> {
+        self.sender.settled().await.map_err(End::closed)?;
+        self.encoder.close();
+        Ok(())
     }
 
     /// Takes what the socket has, and sends what should go.

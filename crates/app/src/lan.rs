@@ -13,11 +13,18 @@ use isthmus_telemetry::{ConnectionLedger, Tally};
 /// Buffer of a direct relay, in each direction.
 const RELAY_BYTES: usize = 256 << 10;
 
-/// Prepares the socket of an outer connection.
+/// Prepares the socket of an outer connection. From here on its close is a reset, also when the process is killed: a
+/// part of a stream must never look like the whole. [`close_in_order`] ends that.
 pub(crate) fn prepare(stream: &TcpStream, keepalive: Duration) {
     // Each of these is an improvement, not a need: a socket that refuses one works without it.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(keepalive));
+    reset_at_close(stream);
+}
+
+/// Both directions have ended as they should: the close is an ordinary one, and what the kernel still holds is delivered.
+pub(crate) fn close_in_order(stream: &TcpStream) {
+    let _ = SockRef::from(stream).set_linger(None);
 }
 
 /// Makes the socket's close a reset, as the application at its other end is to see one.
@@ -48,6 +55,8 @@ pub(crate) async fn relay(
         reset_at_close(&server);
         return Err(error);
     }
+    close_in_order(&client);
+    close_in_order(&server);
     Ok(())
 }
 

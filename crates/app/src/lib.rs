@@ -16,5 +16,6 @@ mod recording;
 pub mod server;
 mod session;
 mod status;
+mod watch;
 
 pub use error::AppError;

@@ -68,7 +68,7 @@ impl Opening<'_> {
         let info = channel.info();
         handle.set_peer(&info.name);
         let (Some(peer), Some(up)) =
-            (self.core.peer_ledger(info.store, &self.decision.domain), recording::fresh())
+            (self.core.peer_ledger(&info, &self.decision.domain), recording::fresh())
         else {
             let reason = Reason::StoreUnavailable;
             let detail = reason.to_string();

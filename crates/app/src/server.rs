@@ -117,6 +117,7 @@ impl Server {
     /// Serves one session of a client side to its end.
     async fn session(&self, channel: Channel, open: Open) {
         let info = channel.info();
+        self.core.note_peer(&info);
         let handle = self.core.telemetry.connections().register(ConnectionInfo {
             client: open.source,
             target: format!("{}:{}", open.host, open.port),
@@ -135,7 +136,7 @@ impl Server {
                 return;
             }
         };
-        let (Some(peer), Some(down)) = (self.core.peer_ledger(info.store, &open.domain), recording::fresh()) else {
+        let (Some(peer), Some(down)) = (self.core.peer_ledger(&info, &open.domain), recording::fresh()) else {
             return self.refuse(handle, &sender, Reason::StoreUnavailable).await;
         };
         let session = Session { core: self.core.clone(), peer, handle, sender: Arc::new(sender), receiver };

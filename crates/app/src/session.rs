@@ -97,6 +97,7 @@ impl Session {
         let result = run_halves(&mut lan, &mut encode, &mut decode, &mut self.receiver).await;
         match result {
             Ok(()) => {
+                lan::close_in_order(&lan);
                 // Kept until the peer has everything: it may still miss something.
                 let _ = timeout(SETTLE, self.sender.settled()).await;
             }

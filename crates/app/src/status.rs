@@ -52,6 +52,14 @@ impl Source for ClientStatus {
             ("store.size".into(), config.store.size.to_string()),
         ];
         status.peers = vec![client_peer(&client)];
+        let wan = &client.link.wan;
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        status.inner = InnerStatus {
+            unauthorised: value(&wan.failed_unauthorised),
+            incompatible: value(&wan.failed_incompatible),
+            garbage: value(&wan.failed_garbage),
+            ..InnerStatus::default()
+        };
         status
     }
 }
@@ -94,6 +102,8 @@ impl Source for ServerStatus {
             ("store.path".into(), config.store.path.display().to_string()),
             ("store.size".into(), config.store.size.to_string()),
         ];
+        let problem = server.problem.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        status.obstacle = problem.map(|detail| (Reason::PeerUnauthorised, format!("peers cannot connect: {detail}")));
         let Some(acceptor) = server.acceptor.get() else { return status };
         for known in acceptor.peers() {
             let mut peer = PeerStatus {
@@ -115,9 +125,11 @@ impl Source for ServerStatus {
         status.inner = InnerStatus {
             wan_sent: value(&unknown.sent),
             wan_received: value(&unknown.received),
-            unauthorised: value(&unknown.handshakes_failed),
-            garbage: value(&unknown.protocol_errors),
-            ..InnerStatus::default()
+            unauthorised: value(&unknown.failed_unauthorised),
+            incompatible: value(&unknown.failed_incompatible),
+            garbage: value(&unknown.failed_garbage) + value(&unknown.protocol_errors),
+            timeouts: value(&unknown.failed_timeout),
+            refused: value(&unknown.failed_refused),
         };
         status
     }
@@ -160,6 +172,7 @@ fn common(core: &Core, certificates: Vec<(CertificateKind, String, SystemTime)>)
         started_at: core.started,
         configuration: Vec::new(),
         peers: Vec::new(),
+        obstacle: None,
         store: store(core),
         admission: AdmissionStatus { full, connections, stop_at, resume_at },
         certificates: certificates
@@ -180,6 +193,7 @@ fn ended(side: Side) -> Status {
         started_at: SystemTime::now(),
         configuration: Vec::new(),
         peers: Vec::new(),
+        obstacle: None,
         store: StoreStatus::unusable(Reason::Draining.to_string()),
         admission: AdmissionStatus::default(),
         certificates: Vec::new(),

@@ -246,11 +246,15 @@ impl Encoder {
         }
     }
 
-    /// Ends the recording: the last frame, if one is needed. Call after [`Encoder::step`] with `flush` was idle.
+    /// Ends the recording: the last frame, if one is needed. Call after [`Encoder::step`] with `flush` was idle, and
+    /// [`Encoder::close`] later.
     pub fn finish(&mut self) -> Result<Option<Encoded>, EncodeError> {
-        let last = if self.learner.pending_pieces() > 0 { Some(self.commit_frame()?) } else { None };
+        if self.learner.pending_pieces() > 0 { self.commit_frame().map(Some) } else { Ok(None) }
+    }
+
+    /// Closes the recording, once the peer has restored all of it: until then it may have to be read again for repairs.
+    pub fn close(&mut self) {
         self.shared.ledger.finish(self.recording);
-        Ok(last)
     }
 
     /// The connection ended badly: what the peer has not restored is not referred to any more.
