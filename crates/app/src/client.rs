@@ -89,7 +89,8 @@ async fn keep_link(client: Arc<Client>) {
                 }
             }
             Err((reason, detail)) => {
-                let mut problem = client.link.problem.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut problem =
+                    client.link.problem.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if problem.1 != detail {
                     client.core.telemetry.event(Level::Error, format!("no link to the peer: {detail}"));
                     *problem = (reason, detail);
@@ -189,13 +190,16 @@ impl Client {
                 drop(dialer);
                 match channel {
                     Ok(channel) => {
-                        let opening = Opening { core: self.core.clone(), target: &target, source, decision: &decision };
+                        let opening =
+                            Opening { core: self.core.clone(), target: &target, source, decision: &decision };
                         match opening.run(channel, stream, handle, self.config.limits.connect_timeout).await {
                             opening::Outcome::Done => return,
                             opening::Outcome::Refused(refused) => *refused,
                         }
                     }
-                    Err((reason, detail)) => opening::Refused { stream, handle, early: Vec::new(), reason, detail },
+                    Err((reason, detail)) => {
+                        opening::Refused { stream, handle, early: Vec::new(), reason, detail }
+                    }
                 }
             }
             Err((reason, detail)) => opening::Refused { stream, handle, early: Vec::new(), reason, detail },

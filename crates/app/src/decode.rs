@@ -24,9 +24,11 @@ use crate::session::{End, FEEDBACK_MAX};
 
 /// Slices given to one write.
 const WRITE_SLICES_MAX: usize = 64;
-/// A recording that another channel is receiving is waited for as long as it grows at least this often (or once a round
-/// trip, if that is longer).
-const GROWTH_WAIT_MIN: Duration = Duration::from_millis(50);
+/// A recording that another channel is receiving is waited for as long as it grows, a frame at a time; on a slow link a
+/// frame takes its time, and the bytes waited for would not come sooner another way.
+const GROWTH_WAIT: Duration = Duration::from_secs(2);
+/// A recording that no channel here has heard of is waited for a round trip, and at least so long.
+const UNKNOWN_WAIT_MIN: Duration = Duration::from_millis(50);
 
 /// Takes, restores and writes one direction.
 pub(crate) struct DecodeHalf {
@@ -117,7 +119,9 @@ impl DecodeHalf {
     async fn refill(&mut self) -> Result<(), End> {
         while self.out.is_empty() {
             match self.decoder.deliver().map_err(|error| self.failed(error))? {
-                Delivery::Bytes(pieces) => self.out.extend(pieces.into_iter().filter(|piece| !piece.is_empty())),
+                Delivery::Bytes(pieces) => {
+                    self.out.extend(pieces.into_iter().filter(|piece| !piece.is_empty()))
+                }
                 Delivery::Feedback(feedback) => self.ask(feedback).await?,
                 Delivery::Blocked | Delivery::Empty => {
                     self.acknowledge();
@@ -159,7 +163,8 @@ impl DecodeHalf {
                 self.took(intake).await
             }
             Message::Feedback(bytes) => {
-                let feedback = Feedback::decode(&bytes).map_err(|error| End::misbehaved(error.to_string()))?;
+                let feedback =
+                    Feedback::decode(&bytes).map_err(|error| End::misbehaved(error.to_string()))?;
                 if matches!(feedback, Feedback::Repair { .. }) {
                     let answer = self.decoder.repair(&feedback).map_err(|error| self.failed(error))?;
                     self.peer.changed.notify_waiters();
@@ -177,7 +182,9 @@ impl DecodeHalf {
                 Ok(())
             }
             Message::Reset { reason } | Message::Failed { reason, .. } => Err(End::Peer(reason)),
-            Message::Open(_) | Message::Opened { .. } => Err(End::misbehaved("an opening in mid-session".into())),
+            Message::Open(_) | Message::Opened { .. } => {
+                Err(End::misbehaved("an opening in mid-session".into()))
+            }
         }
     }
 
@@ -187,7 +194,7 @@ impl DecodeHalf {
             let progress = self.peer.shared.ledger.progress(waiting.recording);
             if progress > waiting.progress {
                 waiting.progress = progress;
-                waiting.until = Instant::now() + growth_wait(&self.sender);
+                waiting.until = Instant::now() + GROWTH_WAIT;
                 return Ok(());
             }
         }
@@ -205,7 +212,8 @@ impl DecodeHalf {
             }
             Intake::Wait { recording } => {
                 let progress = self.peer.shared.ledger.progress(recording);
-                let until = Instant::now() + growth_wait(&self.sender);
+                let known = self.peer.shared.ledger.knows(recording);
+                let until = Instant::now() + if known { GROWTH_WAIT } else { unknown_wait(&self.sender) };
                 self.waiting = Some(Waiting { recording, progress, until });
                 Ok(())
             }
@@ -247,6 +255,6 @@ impl DecodeHalf {
     }
 }
 
-fn growth_wait(sender: &Sender) -> Duration {
-    sender.info().round_trip().max(GROWTH_WAIT_MIN)
+fn unknown_wait(sender: &Sender) -> Duration {
+    sender.info().round_trip().max(UNKNOWN_WAIT_MIN)
 }

@@ -9,8 +9,8 @@ use isthmus_reduction::encoder::{Encoded, Encoder, Step};
 use isthmus_reduction::frame::Feedback;
 use isthmus_telemetry::{ConnectionLedger, SavedBy, Tally};
 use isthmus_tunnel::Message;
-use isthmus_types::limits::WINDOW_LAN_BYTES;
 use isthmus_types::Side;
+use isthmus_types::limits::WINDOW_LAN_BYTES;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -72,7 +72,17 @@ impl EncodeHalf {
         side: Side,
         level: LevelChooser,
     ) -> EncodeHalf {
-        EncodeHalf { encoder, sender, peer, ledger, side, level, ended: false, flush_at: None, was_bulk: false }
+        EncodeHalf {
+            encoder,
+            sender,
+            peer,
+            ledger,
+            side,
+            level,
+            ended: false,
+            flush_at: None,
+            was_bulk: false,
+        }
     }
 
     /// Runs until the source has ended and the peer has restored everything.
@@ -185,7 +195,8 @@ impl EncodeHalf {
                 Step::Frame(frame) => {
                     self.peer.changed.notify_waiters();
                     let worked = started.elapsed();
-                    let (new, sending) = (frame.stats.lan - frame.stats.run - frame.stats.chunk, Instant::now());
+                    let (new, sending) =
+                        (frame.stats.lan - frame.stats.run - frame.stats.chunk, Instant::now());
                     self.send(frame).await?;
                     if let Some(level) = self.level.observe(new, worked, sending.elapsed()) {
                         self.encoder.set_level(level);

@@ -116,7 +116,13 @@ impl Opening<'_> {
     }
 }
 
-fn refused(stream: TcpStream, handle: ConnectionHandle, early: Vec<u8>, reason: Reason, detail: String) -> Outcome {
+fn refused(
+    stream: TcpStream,
+    handle: ConnectionHandle,
+    early: Vec<u8>,
+    reason: Reason,
+    detail: String,
+) -> Outcome {
     Outcome::Refused(Box::new(Refused { stream, handle, early, reason, detail }))
 }
 

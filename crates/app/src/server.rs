@@ -136,7 +136,8 @@ impl Server {
                 return;
             }
         };
-        let (Some(peer), Some(down)) = (self.core.peer_ledger(&info, &open.domain), recording::fresh()) else {
+        let (Some(peer), Some(down)) = (self.core.peer_ledger(&info, &open.domain), recording::fresh())
+        else {
             return self.refuse(handle, &sender, Reason::StoreUnavailable).await;
         };
         let session = Session { core: self.core.clone(), peer, handle, sender: Arc::new(sender), receiver };
@@ -169,7 +170,8 @@ impl Server {
         }
         let place = self.core.admission.enter().ok_or_else(|| plain(Reason::AdmissionFull))?;
         let limit = self.config.limits.connect_timeout;
-        let late = || (Reason::TargetUnreachable, format!("{}:{} did not answer in time", open.host, open.port));
+        let late =
+            || (Reason::TargetUnreachable, format!("{}:{} did not answer in time", open.host, open.port));
         let stream = timeout(limit, self.connect(&open.host, open.port)).await.map_err(|_| late())??;
         lan::prepare(&stream, self.config.limits.keepalive);
         Ok((stream, place))
@@ -184,7 +186,8 @@ impl Server {
             };
             (reason, format!("{host}:{port}: {error}"))
         };
-        let named: Host = host.parse().map_err(|error| (Reason::TargetNotAllowed, format!("{host:?}: {error}")))?;
+        let named: Host =
+            host.parse().map_err(|error| (Reason::TargetNotAllowed, format!("{host:?}: {error}")))?;
         let addresses: Vec<SocketAddr> = match &named {
             Host::Address(address) => vec![SocketAddr::new(*address, port)],
             Host::Name(name) => {

@@ -120,10 +120,9 @@ impl Session {
             End::Local(reason, detail) => (reason, detail, true),
         };
         if reason != Reason::ApplicationReset {
-            self.core.telemetry.event(
-                Level::Warning,
-                format!("connection {} ended early: {detail}", self.handle.id()),
-            );
+            self.core
+                .telemetry
+                .event(Level::Warning, format!("connection {} ended early: {detail}", self.handle.id()));
         }
         self.handle.fail(reason, &detail);
         if tell {

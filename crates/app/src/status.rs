@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use isthmus_net::WanCounters;
 use isthmus_telemetry::{
-    AdmissionStatus, CertificateKind, CertificateStatus, InnerStatus, PeerCounters, PeerState, PeerStatus, Source,
-    Status, StoreState, StoreStatus,
+    AdmissionStatus, CertificateKind, CertificateStatus, InnerStatus, PeerCounters, PeerState, PeerStatus,
+    Source, Status, StoreState, StoreStatus,
 };
 use isthmus_types::{Reason, Side};
 
@@ -103,7 +103,8 @@ impl Source for ServerStatus {
             ("store.size".into(), config.store.size.to_string()),
         ];
         let problem = server.problem.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        status.obstacle = problem.map(|detail| (Reason::PeerUnauthorised, format!("peers cannot connect: {detail}")));
+        status.obstacle =
+            problem.map(|detail| (Reason::PeerUnauthorised, format!("peers cannot connect: {detail}")));
         let Some(acceptor) = server.acceptor.get() else { return status };
         for known in acceptor.peers() {
             let mut peer = PeerStatus {

@@ -30,12 +30,14 @@ impl Watch {
         let sum = core.telemetry.connections().totals().sum();
         let misses = sum.misses.saturating_sub(self.misses);
         if misses > 0 {
-            let text = format!("the store lacks what the peer refers to: {misses} pieces are asked for again");
+            let text =
+                format!("the store lacks what the peer refers to: {misses} pieces are asked for again");
             core.telemetry.event(Level::Warning, text);
         }
         let repairs = sum.repairs.saturating_sub(self.repairs);
         if repairs > 0 {
-            let text = format!("the peer's store lacked what it was referred to: {repairs} pieces were sent again");
+            let text =
+                format!("the peer's store lacked what it was referred to: {repairs} pieces were sent again");
             core.telemetry.event(Level::Info, text);
         }
         (self.misses, self.repairs) = (sum.misses, sum.repairs);
@@ -50,7 +52,8 @@ impl Watch {
             core.telemetry.event(Level::Info, "the store learns again");
         } else {
             let why = now.label().replace('_', " ");
-            core.telemetry.event(Level::Warning, format!("the store learns nothing new ({why}); it goes on serving"));
+            core.telemetry
+                .event(Level::Warning, format!("the store learns nothing new ({why}); it goes on serving"));
         }
     }
 

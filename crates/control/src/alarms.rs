@@ -201,6 +201,7 @@ mod tests {
             started_at: UNIX_EPOCH,
             configuration: Vec::new(),
             peers: vec![peer],
+            obstacle: None,
             store: StoreStatus { state: StoreState::Learning, ..StoreStatus::unusable("") },
             admission: AdmissionStatus::default(),
             certificates: Vec::new(),

@@ -23,6 +23,8 @@ pub struct Status {
     /// The configuration in force, as key and value, for people to read. Never a secret.
     pub configuration: Vec<(String, String)>,
     pub peers: Vec<PeerStatus>,
+    /// What keeps the proxy from having peers at all, such as certificate files that cannot be used.
+    pub obstacle: Option<(Reason, String)>,
     pub store: StoreStatus,
     pub admission: AdmissionStatus,
     pub certificates: Vec<CertificateStatus>,
@@ -200,6 +202,9 @@ impl Status {
         if self.draining {
             found.push(NotReady { reason: Reason::Draining, text: Reason::Draining.to_string() });
         }
+        if let Some((reason, text)) = &self.obstacle {
+            found.push(NotReady { reason: *reason, text: text.clone() });
+        }
         if let StoreState::Unusable(why) = &self.store.state {
             let text = format!("the chunk store cannot be used: {why}");
             found.push(NotReady { reason: Reason::StoreUnavailable, text });
@@ -282,6 +287,7 @@ pub(crate) mod tests {
             started_at: SystemTime::UNIX_EPOCH,
             configuration: Vec::new(),
             peers,
+            obstacle: None,
             store: StoreStatus { state: StoreState::Learning, ..StoreStatus::unusable("") },
             admission: AdmissionStatus { full: false, connections: 0, stop_at: 100, resume_at: 90 },
             certificates: Vec::new(),

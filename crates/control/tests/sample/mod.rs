@@ -304,6 +304,7 @@ impl Source for State {
                 setting("channels.resume_window", "10 min"),
             ],
             peers: self.peers(),
+            obstacle: None,
             store: self.store(),
             admission: AdmissionStatus { full: false, connections: 7, stop_at: 4_800, resume_at: 4_500 },
             certificates: vec![
