@@ -1,5 +1,6 @@
 use crate::dialer::lock;
 use crate::drive::{Owner, drive};
+use crate::counters::Failure;
 use crate::handshake::{self, Secured, channel_keys, is_proven, prove};
 use crate::inner::Event;
 use crate::link::LinkError;
@@ -141,7 +142,8 @@ impl AcceptorInner {
         let channels: Vec<_> = lock(&self.channels).values().cloned().collect();
         for shared in channels {
             let other = shared.info();
-            if other.store == info.store && other.instance != info.instance {
+            // The store is only a claim: nobody ends another's channels by it.
+            if other.name == info.name && other.store == info.store && other.instance != info.instance {
                 shared.kill(Reason::ResumeExpired);
             }
         }
@@ -269,14 +271,18 @@ async fn listen(inner: Arc<AcceptorInner>, listener: TcpListener) {
 
 /// Sees a connection through its handshake, and then serves it in a task of its own.
 async fn receive(inner: Arc<AcceptorInner>, stream: TcpStream, address: SocketAddr) {
-    let mut early = Early { wan: Arc::default(), inner: &inner, known: false };
+    // Unless it gets to an outcome, it is one that had to make room.
+    let mut early = Early { wan: Arc::default(), inner: &inner, failure: Some(Failure::Refused) };
     let set_up = set_up(&inner, stream, address, &early.wan);
     let outcome = tokio::time::timeout(limits::HANDSHAKE_TIMEOUT, set_up).await;
+    early.failure = match &outcome {
+        Ok(Ok(_)) => None,
+        Ok(Err(refusal)) if refusal.reason == Reason::PeerUnauthorised => Some(Failure::Unauthorised),
+        Ok(Err(_)) => Some(Failure::Garbage),
+        Err(_) => Some(Failure::Timeout),
+    };
     match outcome.unwrap_or_else(|_| Err(Refusal::absent("handshake not finished in time"))) {
-        Ok((secured, first)) => {
-            early.known = true;
-            inner.spawn(serve(inner.clone(), secured, first));
-        }
+        Ok((secured, first)) => drop(inner.spawn(serve(inner.clone(), secured, first))),
         Err(refusal) => {
             let reason = refusal.reason.label();
             tracing::info!(%address, reason, detail = %refusal.detail, "handshake failed");
@@ -289,14 +295,14 @@ async fn receive(inner: Arc<AcceptorInner>, stream: TcpStream, address: SocketAd
 struct Early<'a> {
     wan: Arc<WanCounters>,
     inner: &'a AcceptorInner,
-    known: bool,
+    failure: Option<Failure>,
 }
 
 impl Drop for Early<'_> {
     fn drop(&mut self) {
-        if !self.known {
+        if let Some(failure) = self.failure {
             self.inner.unattributed.absorb(&self.wan);
-            WanCounters::count(&self.inner.unattributed.handshakes_failed);
+            self.inner.unattributed.fail(failure);
         }
     }
 }
@@ -341,7 +347,7 @@ async fn serve(inner: Arc<AcceptorInner>, secured: Secured, first: Frame) {
     if let Err(refused) = outcome {
         let Refused { mut secured, refusal } = *refused;
         secured.link.set_wan(inner.unattributed.clone());
-        WanCounters::count(&inner.unattributed.handshakes_failed);
+        inner.unattributed.fail(refusal.failure());
         tracing::info!(peer = %secured.identity.name, detail = %refusal.detail, "link refused");
         let refuse = Frame::Refuse { reason: refusal.reason, detail: refusal.detail };
         // A peer that does not take the refusal finds the link closed, which says enough.

@@ -5,7 +5,7 @@ use crate::link::{Link, LinkError};
 use crate::peers::{Command, Seat};
 use crate::shared::Chain;
 use crate::tls_error::Refusal;
-use crate::{LocalHello, PeerInfo, PeerState, TlsSource, WanCounters, limits};
+use crate::{LocalHello, PeerInfo, PeerState, TlsSource, limits};
 use isthmus_tunnel::{Agreement, Frame, Hello};
 use isthmus_types::{Reason, Side};
 use rustls_pki_types::ServerName;
@@ -65,10 +65,13 @@ pub(crate) async fn serve(inner: Arc<AcceptorInner>, secured: Secured, hello: He
         Err(refusal) => refuse(refusal.clone()),
     };
     let sent = timeout(limits::HANDSHAKE_TIMEOUT, link.send(&answer)).await;
-    let Ok(mut seat) = seated else {
-        link.set_wan(inner.unattributed.clone());
-        WanCounters::count(&inner.unattributed.handshakes_failed);
-        return link.finish().await;
+    let mut seat = match seated {
+        Ok(seat) => seat,
+        Err(refusal) => {
+            link.set_wan(inner.unattributed.clone());
+            inner.unattributed.fail(refusal.failure());
+            return link.finish().await;
+        }
     };
     if matches!(sent, Ok(Ok(()))) {
         link.set_wan(seat.wan.clone());

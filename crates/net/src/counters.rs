@@ -14,6 +14,16 @@ pub struct WanCounters {
     pub handshakes_resumed: AtomicU64,
     /// Handshakes, of TLS or of the channel protocol, that failed or were refused.
     pub handshakes_failed: AtomicU64,
+    /// Of these: a certificate was not accepted, by either side.
+    pub failed_unauthorised: AtomicU64,
+    /// Of these: no common version, or a cloned store.
+    pub failed_incompatible: AtomicU64,
+    /// Of these: what came was no TLS or no frame, or ended before it could be told.
+    pub failed_garbage: AtomicU64,
+    /// Of these: not finished in time.
+    pub failed_timeout: AtomicU64,
+    /// Of these: there was no room, or no such channel (any more).
+    pub failed_refused: AtomicU64,
     /// Links that died with a session open.
     pub links_lost: AtomicU64,
     /// Channels that went on over a new link.
@@ -26,7 +36,29 @@ pub struct WanCounters {
     pub channels: AtomicU64,
 }
 
+/// Why a connection did not become part of a peer pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Failure {
+    Unauthorised,
+    Incompatible,
+    Garbage,
+    Timeout,
+    Refused,
+}
+
 impl WanCounters {
+    /// Counts a handshake, of TLS or of the channel protocol, that came to nothing.
+    pub(crate) fn fail(&self, failure: Failure) {
+        WanCounters::count(&self.handshakes_failed);
+        WanCounters::count(match failure {
+            Failure::Unauthorised => &self.failed_unauthorised,
+            Failure::Incompatible => &self.failed_incompatible,
+            Failure::Garbage => &self.failed_garbage,
+            Failure::Timeout => &self.failed_timeout,
+            Failure::Refused => &self.failed_refused,
+        });
+    }
+
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
     }

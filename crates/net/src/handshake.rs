@@ -57,8 +57,8 @@ pub(crate) async fn connect(
     };
     let timed = tokio::time::timeout(limits::HANDSHAKE_TIMEOUT, attempt).await;
     let outcome = timed.unwrap_or_else(|_| Err(Refusal::absent(format!("{server} does not answer in time"))));
-    if outcome.is_err() {
-        WanCounters::count(&wan.handshakes_failed);
+    if let Err(refusal) = &outcome {
+        wan.fail(refusal.failure());
     }
     outcome
 }

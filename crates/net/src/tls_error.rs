@@ -1,3 +1,4 @@
+use crate::counters::Failure;
 use crate::link::LinkError;
 use isthmus_types::{Reason, Side};
 use rustls::{AlertDescription, CertificateError, Error};
@@ -15,6 +16,16 @@ pub(crate) struct Refusal {
 impl Refusal {
     pub(crate) fn new(reason: Reason, detail: impl Into<String>) -> Refusal {
         Refusal { reason, detail: detail.into() }
+    }
+
+    /// Under which head it is counted.
+    pub(crate) fn failure(&self) -> Failure {
+        match self.reason {
+            Reason::PeerUnauthorised => Failure::Unauthorised,
+            Reason::PeerIncompatible => Failure::Incompatible,
+            Reason::PeerMisbehaved => Failure::Garbage,
+            _ => Failure::Refused,
+        }
     }
 
     pub(crate) fn absent(detail: impl Into<String>) -> Refusal {
