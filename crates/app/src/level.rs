@@ -9,7 +9,10 @@ const LEVELS: [i32; 4] = [1, 3, 6, 9];
 /// Where a connection starts.
 const FIRST: usize = 1;
 /// Looked at together before the level changes: a change starts a new window, which costs some compression.
-const NEW_BYTES_PER_LOOK: u64 = 4 << 20;
+const NEW_BYTES_PER_LOOK: u64 = 8 << 20;
+/// Looks in a row that must find the CPU to be the bottleneck before the level goes below the balanced one: the first
+/// megabytes always find room in buffers.
+const LOOKS_TO_DROP: u32 = 3;
 /// Waiting for the WAN takes so many times as long as encoding: there is time for the next level.
 const WAIT_TO_RAISE: u32 = 12;
 /// It takes less than this many times: the level above the balanced one costs more than it brings.
@@ -22,12 +25,13 @@ pub(crate) struct LevelChooser {
     new: u64,
     worked: Duration,
     waited: Duration,
+    looks_to_drop: u32,
 }
 
 impl LevelChooser {
     pub fn new(configured: CompressionLevel) -> LevelChooser {
         let fixed = matches!(configured, CompressionLevel::Fixed(_));
-        LevelChooser { fixed, at: FIRST, new: 0, worked: Duration::ZERO, waited: Duration::ZERO }
+        LevelChooser { fixed, at: FIRST, new: 0, worked: Duration::ZERO, waited: Duration::ZERO, looks_to_drop: LOOKS_TO_DROP }
     }
 
     /// The level to start with.
@@ -51,11 +55,13 @@ impl LevelChooser {
         }
         let (worked, waited) = (self.worked, self.waited);
         (self.new, self.worked, self.waited) = (0, Duration::ZERO, Duration::ZERO);
+        let cpu_bound = waited < worked / 4;
+        self.looks_to_drop = if cpu_bound { self.looks_to_drop.saturating_sub(1) } else { LOOKS_TO_DROP };
         let next = if waited > worked * WAIT_TO_RAISE && self.at + 1 < LEVELS.len() {
             self.at + 1
         } else if self.at > FIRST && waited < worked * WAIT_TO_LOWER {
             self.at - 1
-        } else if self.at == FIRST && waited < worked / 4 {
+        } else if self.at == FIRST && self.looks_to_drop == 0 {
             0
         } else if self.at == 0 && waited > worked {
             FIRST
@@ -76,11 +82,13 @@ mod tests {
         let ms = Duration::from_millis;
         let mut level = LevelChooser::new(CompressionLevel::Auto);
         assert_eq!(level.observe(1 << 20, ms(10), ms(1000)), None, "too early to tell");
-        assert_eq!(level.observe(4 << 20, ms(40), ms(4000)), Some(6));
-        assert_eq!(level.observe(4 << 20, ms(100), ms(500)), None, "balanced");
-        assert_eq!(level.observe(4 << 20, ms(100), ms(100)), Some(3));
-        assert_eq!(level.observe(4 << 20, ms(100), ms(0)), Some(1));
-        assert_eq!(level.observe(4 << 20, ms(100), ms(200)), Some(3));
+        assert_eq!(level.observe(8 << 20, ms(40), ms(4000)), Some(6));
+        assert_eq!(level.observe(8 << 20, ms(100), ms(500)), None, "balanced");
+        assert_eq!(level.observe(8 << 20, ms(100), ms(100)), Some(3));
+        assert_eq!(level.observe(8 << 20, ms(100), ms(0)), None, "once may be a buffer");
+        assert_eq!(level.observe(8 << 20, ms(100), ms(0)), None);
+        assert_eq!(level.observe(8 << 20, ms(100), ms(0)), Some(1));
+        assert_eq!(level.observe(8 << 20, ms(100), ms(200)), Some(3));
         let mut fixed = LevelChooser::new(CompressionLevel::Fixed(5));
         assert_eq!(fixed.observe(1 << 30, ms(1), ms(100_000)), None);
     }

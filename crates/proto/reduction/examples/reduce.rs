@@ -29,7 +29,8 @@ fn shared() -> Shared {
 
 fn files(path: &Path, out: &mut Vec<PathBuf>) -> std::io::Result<()> {
     if path.is_dir() {
-        let mut entries: Vec<_> = std::fs::read_dir(path)?.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+        let mut entries: Vec<_> =
+            std::fs::read_dir(path)?.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
         entries.sort();
         entries.iter().try_for_each(|entry| files(entry, out))
     } else {
@@ -72,7 +73,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         *sum += value;
                     }
                     let start = Instant::now();
-                    let Intake::Done { feedback, .. } = decoder.take(&frame.bytes)? else { return Err("waits".into()) };
+                    let Intake::Done { feedback, .. } = decoder.take(&frame.bytes)? else {
+                        return Err("waits".into());
+                    };
                     assert!(feedback.is_empty());
                     let mut delivered = 0;
                     while let Delivery::Bytes(pieces) = decoder.deliver()? {
@@ -89,7 +92,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         println!(
             "{path}: LAN {lan} wire {wire} ({:.2}x) in {frames} frames; run {} chunk {} delta {} zstd {}; encode {encoding:.2} s, decode {decoding:.2} s",
-            lan as f64 / wire as f64, by[0], by[1], by[2], by[3],
+            lan as f64 / wire as f64,
+            by[0],
+            by[1],
+            by[2],
+            by[3],
         );
     }
     Ok(())

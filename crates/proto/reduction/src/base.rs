@@ -46,7 +46,11 @@ impl Base {
     }
 
     fn room(&self) -> u64 {
-        if self.ranges.len() < BASE_RANGES_MAX { self.limit.saturating_sub(self.bytes.len()) as u64 } else { 0 }
+        if self.ranges.len() < BASE_RANGES_MAX {
+            self.limit.saturating_sub(self.bytes.len()) as u64
+        } else {
+            0
+        }
     }
 
     /// Adds a range, less what is there already, as far as there is room and it can be read.
@@ -203,7 +207,8 @@ fn by_votes(shared: &Shared, draft: &mut Draft, base: &mut Base) {
         }
     }
     regions.sort_unstable_by_key(|(count, from, _)| (std::cmp::Reverse(*count), std::cmp::Reverse(*from)));
-    for (_, from, to) in regions.into_iter().filter(|(count, ..)| *count >= VOTES_MIN).take(VOTE_REGIONS_MAX) {
+    for (_, from, to) in regions.into_iter().filter(|(count, ..)| *count >= VOTES_MIN).take(VOTE_REGIONS_MAX)
+    {
         let Some((name, before, after)) = shared.ledger.name_of(Addr(from)) else { continue };
         let back = before.min(VOTE_MARGIN_BYTES);
         let start = Name { position: name.position - back, ..name };

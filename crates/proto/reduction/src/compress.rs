@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn a_delta_is_small_and_needs_its_base() {
-        let base: Vec<u8> = (0..300_000u32).flat_map(|i| i.wrapping_mul(0x9e37_79b1).to_le_bytes()).take(700_000).collect();
+        let base: Vec<u8> =
+            (0..300_000u32).flat_map(|i| i.wrapping_mul(0x9e37_79b1).to_le_bytes()).take(700_000).collect();
         let mut new = base[100_000..300_000].to_vec();
         new[5000] ^= 1;
         let packed = pack_against(&base, &new, 3).unwrap();

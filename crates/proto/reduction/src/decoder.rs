@@ -202,7 +202,11 @@ impl Decoder {
     /// The next bytes for the LAN side.
     pub fn deliver(&mut self) -> Result<Delivery, DecodeError> {
         let Some(frame) = self.queue.front_mut() else { return Ok(Delivery::Empty) };
-        if frame.parts.iter().any(|part| matches!(part, Part::Hole(hole) if (hole.bytes.len() as u64) < hole.len)) {
+        if frame
+            .parts
+            .iter()
+            .any(|part| matches!(part, Part::Hole(hole) if (hole.bytes.len() as u64) < hole.len))
+        {
             return Ok(Delivery::Blocked);
         }
         let runs_read = match read_back(&self.shared, frame) {
@@ -233,8 +237,10 @@ impl Decoder {
                 }
             }
         }
-        let runs_proved = frame.run_proof.is_none_or(|proof| runs.finalize().as_bytes()[..RUN_PROOF_BYTES] == proof);
-        let new_proved = frame.new_proof.is_none_or(|proof| new.finalize().as_bytes()[..NEW_PROOF_BYTES] == proof);
+        let runs_proved =
+            frame.run_proof.is_none_or(|proof| runs.finalize().as_bytes()[..RUN_PROOF_BYTES] == proof);
+        let new_proved =
+            frame.new_proof.is_none_or(|proof| new.finalize().as_bytes()[..NEW_PROOF_BYTES] == proof);
         if !runs_proved || !new_proved {
             return distrust(&self.shared, frame).map(Delivery::Feedback);
         }
@@ -251,15 +257,16 @@ impl Decoder {
         };
         let len = *len as usize;
         let bytes = if *packed { unpack_against(&[], data, len)? } else { data.to_vec() };
-        let hole = self.queue.iter_mut().flat_map(|frame| frame.parts.iter_mut()).find_map(|part| match part {
-            Part::Hole(hole)
-                if hole.position + hole.bytes.len() as u64 == *position
-                    && hole.bytes.len() as u64 + bytes.len() as u64 <= hole.len =>
-            {
-                Some(hole)
-            }
-            _ => None,
-        });
+        let hole =
+            self.queue.iter_mut().flat_map(|frame| frame.parts.iter_mut()).find_map(|part| match part {
+                Part::Hole(hole)
+                    if hole.position + hole.bytes.len() as u64 == *position
+                        && hole.bytes.len() as u64 + bytes.len() as u64 <= hole.len =>
+                {
+                    Some(hole)
+                }
+                _ => None,
+            });
         let Some(hole) = hole else { return Err(DecodeError::Misbehaved("a repair that was not asked for")) };
         hole.bytes.extend_from_slice(&bytes);
         let kept = self.learner.fill(&self.shared, *position, bytes.into());
@@ -312,9 +319,17 @@ impl Decoder {
             envelope.head.to_vec()
         };
         let head = Head::parse(&plain, envelope.coding == Coding::Delta, &mut self.near)?;
-        let payload_len: usize = head.tokens.iter().map(|token| if let Token::New { len } = token { *len as usize } else { 0 }).sum();
+        let payload_len: usize = head
+            .tokens
+            .iter()
+            .map(|token| if let Token::New { len } = token { *len as usize } else { 0 })
+            .sum();
         let new_len = payload_len
-            + head.tokens.iter().map(|token| if let Token::Inline(bytes) = token { bytes.len() } else { 0 }).sum::<usize>();
+            + head
+                .tokens
+                .iter()
+                .map(|token| if let Token::Inline(bytes) = token { bytes.len() } else { 0 })
+                .sum::<usize>();
         let has_runs = head.tokens.iter().any(|token| matches!(token, Token::Run { .. }));
         if has_runs != envelope.run_proof.is_some() || new_len > FRAME_NEW_BYTES_MAX {
             return Err(InvalidFrame::Contradiction.into());
@@ -354,7 +369,11 @@ impl Decoder {
                 }
                 let Some(large) = &mut self.large else { return Err(DecodeError::NoMemory) };
                 let bytes = large.unpack(packed, len)?;
-                if bytes.len() == len && len > 0 { Ok(bytes) } else { Err(InvalidFrame::Contradiction.into()) }
+                if bytes.len() == len && len > 0 {
+                    Ok(bytes)
+                } else {
+                    Err(InvalidFrame::Contradiction.into())
+                }
             }
             Coding::Delta if len > 0 => Ok(packed.to_vec()),
             _ => Err(InvalidFrame::Contradiction.into()),
@@ -367,7 +386,12 @@ impl Decoder {
         let mut base_missing = false;
         if parsed.coding == Coding::Delta {
             let packed = parsed.payload.len();
-            let len = parsed.head.tokens.iter().map(|token| if let Token::New { len } = token { *len as usize } else { 0 }).sum();
+            let len = parsed
+                .head
+                .tokens
+                .iter()
+                .map(|token| if let Token::New { len } = token { *len as usize } else { 0 })
+                .sum();
             let mut base = Vec::new();
             if parsed.head.base.iter().all(|&(at, len)| self.shared.read_name_into(at, len, &mut base)) {
                 parsed.payload = unpack_against(&base, &parsed.payload, len)?;
@@ -418,7 +442,9 @@ impl Decoder {
             for (position, bytes) in done.lost {
                 feedback.push(Feedback::Forget { position, len: bytes.len() as u32 });
             }
-        } else if self.learner.pending_new() > PENDING_NEW_BYTES_MAX || self.learner.pending_pieces() > PENDING_PIECES_MAX {
+        } else if self.learner.pending_new() > PENDING_NEW_BYTES_MAX
+            || self.learner.pending_pieces() > PENDING_PIECES_MAX
+        {
             return Err(DecodeError::Misbehaved("too much without a commit"));
         }
         self.queued += stats.lan;

@@ -17,9 +17,7 @@ use crate::compress::{
 };
 use crate::content::{Addr, ChunkKey, Pin};
 use crate::draft::{Draft, Part};
-use crate::frame::{
-    Coding, Envelope, Feedback, Head, NEW_PROOF_BYTES, REPAIR_BYTES_MAX,
-};
+use crate::frame::{Coding, Envelope, Feedback, Head, NEW_PROOF_BYTES, REPAIR_BYTES_MAX};
 use crate::learner::{Cut, Learner, PENDING_PIECES_MAX};
 use crate::ledger::{Name, Span};
 use crate::shared::{Shared, common_prefix};
@@ -564,8 +562,15 @@ impl Encoder {
         };
         let bytes = Bytes::from(envelope.put(new_proof.as_ref(), &payload.bytes));
         self.new_total += new;
-        self.flight.push_back(Flight { end: self.position, new, base: payload.base.ranges, kept, _pins: pins });
-        let saved = new.saturating_sub(if payload.bytes.is_empty() { new } else { payload.bytes.len() as u64 });
+        self.flight.push_back(Flight {
+            end: self.position,
+            new,
+            base: payload.base.ranges,
+            kept,
+            _pins: pins,
+        });
+        let saved =
+            new.saturating_sub(if payload.bytes.is_empty() { new } else { payload.bytes.len() as u64 });
         let delta = payload.coding == Coding::Delta;
         let stats = Stats {
             lan: draft.lan as u64,
@@ -655,7 +660,8 @@ impl Encoder {
             let packed = pack_against(&[], &bytes, self.level)?;
             let smaller = packed.len() < bytes.len();
             let data = Bytes::from(if smaller { packed } else { bytes });
-            messages.push(Feedback::Repair { position: at, len: step as u32, packed: smaller, data }.encode());
+            messages
+                .push(Feedback::Repair { position: at, len: step as u32, packed: smaller, data }.encode());
             at += step;
         }
         self.take_over_names(position, len);

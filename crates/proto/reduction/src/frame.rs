@@ -6,7 +6,9 @@
 //! The head is a list of tokens, plain or packed through the direction's small context.
 
 use bytes::{BufMut, Bytes};
-use isthmus_types::limits::{DELTA_BASE_BYTES_MAX, FRAME_LAN_BYTES_MAX, FRAME_NEW_BYTES_MAX, FRAME_WIRE_BYTES_MAX};
+use isthmus_types::limits::{
+    DELTA_BASE_BYTES_MAX, FRAME_LAN_BYTES_MAX, FRAME_NEW_BYTES_MAX, FRAME_WIRE_BYTES_MAX,
+};
 use isthmus_types::{RecordingId, varint};
 use thiserror::Error;
 
@@ -405,10 +407,17 @@ mod tests {
             .put(&mut out, false, None);
         assert_eq!(Head::parse(&out, false, &mut None), Err(InvalidFrame::TooLong));
         let mut out = Vec::new();
-        Head { base: vec![], tokens: vec![Token::Run { at: place(1, 0), len: FRAME_LAN_BYTES_MAX as u64 + 1 }] }
-            .put(&mut out, false, None);
+        Head {
+            base: vec![],
+            tokens: vec![Token::Run { at: place(1, 0), len: FRAME_LAN_BYTES_MAX as u64 + 1 }],
+        }
+        .put(&mut out, false, None);
         assert_eq!(Head::parse(&out, false, &mut None), Err(InvalidFrame::TooLong));
-        assert_eq!(Head::parse(&[2 << 2 | 2, 0], false, &mut None), Err(InvalidFrame::BadToken), "no run came before");
+        assert_eq!(
+            Head::parse(&[2 << 2 | 2, 0], false, &mut None),
+            Err(InvalidFrame::BadToken),
+            "no run came before"
+        );
     }
 
     proptest! {

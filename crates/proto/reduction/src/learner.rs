@@ -140,8 +140,12 @@ impl Learner {
                         let Some((addr, there)) = current.take().or_else(|| places.next()) else { break };
                         let step = there.min(left);
                         match addr {
-                            Some(addr) => push_range(&mut ranges, Range { position, addr, len: step, fresh: true }),
-                            None => done.lost.push((position, fresh.slice(fresh_at..fresh_at + step as usize))),
+                            Some(addr) => {
+                                push_range(&mut ranges, Range { position, addr, len: step, fresh: true })
+                            }
+                            None => {
+                                done.lost.push((position, fresh.slice(fresh_at..fresh_at + step as usize)))
+                            }
                         }
                         fresh_at += step as usize;
                         if there > step {
@@ -163,7 +167,8 @@ impl Learner {
         let len = bytes.len() as u64;
         // What stood there could not be read, or was not there.
         shared.ledger.cut(Name { recording: self.recording, position }, len);
-        let mut apart = Learner { position, pieces: vec![Piece::New { len }], ..Learner::new(self.recording) };
+        let mut apart =
+            Learner { position, pieces: vec![Piece::New { len }], ..Learner::new(self.recording) };
         apart.fresh = bytes.into();
         apart.commit(shared, None).lost.is_empty()
     }
@@ -174,7 +179,8 @@ impl Learner {
         let mut places = Vec::new();
         let mut at = position;
         while at < self.position.min(end) {
-            let Span::At { addr, len } = shared.ledger.span(Name { recording: self.recording, position: at }) else {
+            let Span::At { addr, len } = shared.ledger.span(Name { recording: self.recording, position: at })
+            else {
                 break;
             };
             let step = len.min(end - at);

@@ -405,9 +405,8 @@ impl Inner {
             return;
         }
         self.cut(at, end);
-        self.branches.retain(|_, name| {
-            name.recording != at.recording || !(at.position..end).contains(&name.position)
-        });
+        self.branches
+            .retain(|_, name| name.recording != at.recording || !(at.position..end).contains(&name.position));
     }
 
     /// Takes a range out of a recording, with the names it gave.
@@ -457,9 +456,8 @@ impl Inner {
         for (addr, len) in hit {
             self.unname_of(at.recording, addr, len);
         }
-        self.branches.retain(|_, name| {
-            name.recording != at.recording || !(at.position..end).contains(&name.position)
-        });
+        self.branches
+            .retain(|_, name| name.recording != at.recording || !(at.position..end).contains(&name.position));
     }
 
     /// Takes a recording's own names off a range; names that other recordings gave stay.
@@ -514,10 +512,16 @@ fn prune_extents(extents: &mut Vec<Extent>, is_live: &impl Fn(Addr) -> bool) {
             let step = PRUNE_STEP_BYTES.min(extent.len - at);
             if is_live(Addr(extent.addr + at)) {
                 match kept.last_mut() {
-                    Some(last) if last.end() == extent.position + at && last.addr + last.len == extent.addr + at => {
+                    Some(last)
+                        if last.end() == extent.position + at && last.addr + last.len == extent.addr + at =>
+                    {
                         last.len += step;
                     }
-                    _ => kept.push(Extent { position: extent.position + at, addr: extent.addr + at, len: step }),
+                    _ => kept.push(Extent {
+                        position: extent.position + at,
+                        addr: extent.addr + at,
+                        len: step,
+                    }),
                 }
             }
             at += step;
@@ -559,7 +563,10 @@ fn read_note(mut note: &[u8]) -> Option<(RecordingId, Vec<Range>)> {
         let addr = Addr(varint::take(&mut note)?);
         let raw = varint::take(&mut note)?;
         let len = raw >> 1;
-        if ranges.len() == NOTE_RANGES_MAX || position.checked_add(len)? > 1 << 60 || addr.0.checked_add(len)? > 1 << 48 {
+        if ranges.len() == NOTE_RANGES_MAX
+            || position.checked_add(len)? > 1 << 60
+            || addr.0.checked_add(len)? > 1 << 48
+        {
             return None;
         }
         ranges.push(Range { position, addr, len, fresh: raw & 1 == 1 });
@@ -625,7 +632,11 @@ mod tests {
         ledger.missed(at(A, 15));
         assert_eq!(ledger.name_of(Addr(25)), None);
         assert_eq!(ledger.name_of(Addr(5)).unwrap().0, at(A, 5));
-        assert_eq!(ledger.span(at(A, 12)), Span::At { addr: Addr(902), len: 8 }, "an open recording keeps it");
+        assert_eq!(
+            ledger.span(at(A, 12)),
+            Span::At { addr: Addr(902), len: 8 },
+            "an open recording keeps it"
+        );
         assert_eq!(ledger.reference(at(A, 12)), Span::At { addr: Addr(902), len: 3 });
         assert_eq!(ledger.reference(at(A, 15)), Span::Missing);
         ledger.finish(A);

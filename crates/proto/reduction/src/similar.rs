@@ -28,7 +28,8 @@ impl Similar {
     /// A table of at most `slots_max` slots (rounded down to a power of two).
     pub fn new(slots_max: usize) -> Similar {
         let slots_max = slots_max.max(SLOTS_FIRST);
-        let slots_max = if slots_max.is_power_of_two() { slots_max } else { slots_max.next_power_of_two() / 2 };
+        let slots_max =
+            if slots_max.is_power_of_two() { slots_max } else { slots_max.next_power_of_two() / 2 };
         Similar { inner: Mutex::new(Slots { slots: Vec::new(), inserted: 0 }), slots_max }
     }
 
@@ -126,7 +127,9 @@ mod tests {
             table.insert(&features_of(chunk), Addr(u64::from(chunk) + 1));
         }
         let found = (0..20_000u32)
-            .filter(|&chunk| table.candidates(&features_of(chunk)).iter().any(|addr| addr.0 == u64::from(chunk) + 1))
+            .filter(|&chunk| {
+                table.candidates(&features_of(chunk)).iter().any(|addr| addr.0 == u64::from(chunk) + 1)
+            })
             .count();
         assert!(found > 19_000, "{found} of 20000 are still found");
     }

@@ -108,7 +108,9 @@ impl Direction {
         while let Some(message) = queue.pop_front() {
             self.misses += u64::from(matches!(message, Feedback::Miss { .. }));
             let decoded = Feedback::decode(&message.encode()).unwrap();
-            for repair in self.encoder.feedback(&decoded).unwrap_or_else(|error| panic!("{error} for {decoded:?}, in flight {:?}", self.encoder.in_flight())) {
+            for repair in self.encoder.feedback(&decoded).unwrap_or_else(|error| {
+                panic!("{error} for {decoded:?}, in flight {:?}", self.encoder.in_flight())
+            }) {
                 self.wire += repair.len() as u64;
                 queue.extend(self.decoder.repair(&Feedback::decode(&repair).unwrap()).unwrap());
             }
@@ -272,7 +274,10 @@ fn content_that_went_to_another_peer_is_not_referred_to() {
     let (a, b, c) = (Proxy::new(), Proxy::new(), Proxy::new());
     let data = noise(1 << 20, 14);
     send(&a, &b, 1, &data, 100_000);
-    let to_c = Proxy { store: a.store.clone(), shared: Shared { ledger: Arc::new(Ledger::new()), ..a.shared.clone() } };
+    let to_c = Proxy {
+        store: a.store.clone(),
+        shared: Shared { ledger: Arc::new(Ledger::new()), ..a.shared.clone() },
+    };
     let before = a.store.end();
     let (wire, misses) = send(&to_c, &c, 2, &data, 100_000);
     assert!(wire > data.len() as u64, "sent in full");
@@ -298,7 +303,9 @@ fn chunks_in_flight_on_another_channel_are_referred_to() {
     for frame in &frames {
         first.carry(frame);
     }
-    assert!(matches!(second.decoder.resume(false).unwrap(), Intake::Done { feedback, .. } if feedback.is_empty()));
+    assert!(
+        matches!(second.decoder.resume(false).unwrap(), Intake::Done { feedback, .. } if feedback.is_empty())
+    );
     second.drain();
     assert_eq!(second.out[..], data[..second.out.len()]);
     assert!(second.out.len() > 500_000);
@@ -330,7 +337,10 @@ fn a_hostile_miss_is_refused() {
     let mut direction = Direction::new(&a, &b, 1);
     direction.put(&noise(100_000, 17), true);
     for (position, len) in [(0, 1), (99_999, 1), (100_000, 1), (1 << 59, 1000)] {
-        assert!(direction.encoder.feedback(&Feedback::Miss { position, len }).is_err(), "all is restored already");
+        assert!(
+            direction.encoder.feedback(&Feedback::Miss { position, len }).is_err(),
+            "all is restored already"
+        );
     }
 }
 
@@ -596,12 +606,5 @@ fn carry_at_once(seed: u64, lanes: usize, len: usize, hurry: usize) {
 fn channels_that_carry_the_same_content_at_once_stay_right() {
     for seed in 0..30 {
         carry_at_once(seed, 4, 400_000, 3 + seed as usize % 40);
-    }
-}
-#[test]
-#[ignore]
-fn zz_stress() {
-    for seed in 0..400 {
-        carry_at_once(seed, 2 + seed as usize % 5, 300_000 + (seed as usize * 77_777) % 3_000_000, 2 + seed as usize % 9);
     }
 }
