@@ -106,6 +106,44 @@ fn the_architecture_names_every_crate() {
     }
 }
 
+/// Every constant of the workspace's crates, as `NAME = value`.
+fn constants() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.extend(text.split("const ").skip(1).filter_map(|rest| {
+                    let (name, rest) = rest.split_once(": ")?;
+                    let (_, value) = rest.split_once(';')?.0.split_once(" = ")?;
+                    Some(format!("{name} = {value}"))
+                }));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn constants_in_the_architecture_are_the_codes() {
+    let (text, constants) = (read("ARCHITECTURE.md"), constants());
+    // A line break in the document may stand within code.
+    let text = text.replace('\n', " ");
+    let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).filter(|code| code.contains(" = ")).collect();
+    let quoted: Vec<&str> =
+        quoted.into_iter().filter(|code| code.starts_with(|c: char| c.is_ascii_uppercase())).collect();
+    assert!(quoted.len() >= 15, "{quoted:?}");
+    for code in quoted {
+        let name = code.split_once(" = ").unwrap().0;
+        let real: Vec<&String> = constants.iter().filter(|c| c.starts_with(&format!("{name} = "))).collect();
+        assert!(constants.contains(code), "ARCHITECTURE.md says {code}; the code has {real:?}");
+    }
+}
+
 #[test]
 fn continuous_integration_runs_the_readmes_test_command() {
     let commands = blocks(&read("README.md"), "sh test");
