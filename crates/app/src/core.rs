@@ -12,6 +12,7 @@ use isthmus_reduction::shared::Shared;
 use isthmus_reduction::similar::{SLOTS_MAX, Similar};
 use isthmus_store::{OpenError, Store, StoreKey};
 use isthmus_telemetry::{Level, Telemetry};
+use isthmus_types::limits::WINDOW_LAN_BYTES;
 use isthmus_types::{Domain, Side, StoreId};
 use tokio::sync::{Notify, watch};
 
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     pub store: StoreState,
     pub started: SystemTime,
     pub compression: CompressionLevel,
+    /// LAN bytes that a direction may be ahead of what the peer has delivered.
+    pub window: u64,
     /// Turns true when the proxy is told to stop.
     pub draining: watch::Sender<bool>,
     similar: Arc<Similar>,
@@ -73,6 +76,7 @@ impl Core {
             store: StoreState::Unusable("not opened yet".into()),
             started: SystemTime::now(),
             compression,
+            window: limits.window.bytes().min(WINDOW_LAN_BYTES),
             draining: watch::Sender::new(false),
             similar: Arc::new(Similar::new(SLOTS_MAX)),
             ledgers: Mutex::default(),
@@ -206,6 +210,10 @@ fn ledger_owner(name: &str, store: StoreId) -> StoreId {
 fn open_store(config: &isthmus_config::Store) -> Result<(Store, isthmus_store::Replay), OpenError> {
     // Without encryption the key is still wanted if there is one: older segments may need it.
     let key = if config.encryption {
+        if let Some(folder) = config.key_file.parent() {
+            std::fs::create_dir_all(folder)
+                .map_err(|source| OpenError::Io { file: folder.to_owned(), source })?;
+        }
         Some(StoreKey::load_or_create(&config.key_file)?)
     } else if config.key_file.exists() {
         Some(StoreKey::load(&config.key_file)?)

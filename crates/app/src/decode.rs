@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes};
 use isthmus_net::{Receiver, Sender};
 use isthmus_reduction::decoder::{Decoder, Delivery, Intake, Taken};
 use isthmus_reduction::frame::Feedback;
+use isthmus_reduction::ledger::Name;
 use isthmus_telemetry::{ConnectionLedger, SavedBy};
 use isthmus_tunnel::Message;
 use isthmus_types::{Reason, RecordingId, Side};
@@ -33,6 +34,8 @@ const UNKNOWN_WAIT_MIN: Duration = Duration::from_millis(50);
 /// Takes, restores and writes one direction.
 pub(crate) struct DecodeHalf {
     pub decoder: Decoder,
+    /// The recording of this session's other half.
+    own: RecordingId,
     sender: Arc<Sender>,
     peer: Arc<PeerLedger>,
     ledger: Arc<ConnectionLedger>,
@@ -57,6 +60,7 @@ struct Waiting {
 impl DecodeHalf {
     pub fn new(
         decoder: Decoder,
+        own: RecordingId,
         sender: Arc<Sender>,
         peer: Arc<PeerLedger>,
         ledger: Arc<ConnectionLedger>,
@@ -64,6 +68,7 @@ impl DecodeHalf {
     ) -> DecodeHalf {
         DecodeHalf {
             decoder,
+            own,
             sender,
             peer,
             ledger,
@@ -170,12 +175,13 @@ impl DecodeHalf {
                     self.peer.changed.notify_waiters();
                     return self.ask(answer).await;
                 }
-                encoder.try_send(feedback).map_err(|error| match error {
-                    mpsc::error::TrySendError::Full(_) => {
-                        End::misbehaved(format!("more than {FEEDBACK_MAX} unanswered misses"))
+                match encoder.try_send(feedback) {
+                    Ok(()) => Ok(()),
+                    Err(mpsc::error::TrySendError::Full(_)) => {
+                        Err(End::misbehaved(format!("more than {FEEDBACK_MAX} unanswered misses")))
                     }
-                    mpsc::error::TrySendError::Closed(_) => End::Closed,
-                })
+                    Err(mpsc::error::TrySendError::Closed(late)) => self.late(&late),
+                }
             }
             Message::Fin => {
                 self.fin = true;
@@ -186,6 +192,16 @@ impl DecodeHalf {
                 Err(End::misbehaved("an opening in mid-session".into()))
             }
         }
+    }
+
+    /// A message for the other half, which has ended since the peer had restored everything. What the peer says it does
+    /// not keep may still come; nothing that it restored can be missing.
+    fn late(&self, feedback: &Feedback) -> Result<(), End> {
+        let Feedback::Forget { position, len } = *feedback else {
+            return Err(End::misbehaved("a miss of something already restored".into()));
+        };
+        self.peer.shared.ledger.forget(Name { recording: self.own, position }, u64::from(len));
+        Ok(())
     }
 
     async fn resume(&mut self, late: bool) -> Result<(), End> {

@@ -9,8 +9,8 @@ use isthmus_reduction::encoder::{Encoded, Encoder, Step};
 use isthmus_reduction::frame::Feedback;
 use isthmus_telemetry::{ConnectionLedger, SavedBy, Tally};
 use isthmus_tunnel::Message;
-use isthmus_types::Side;
 use isthmus_types::limits::WINDOW_LAN_BYTES;
+use isthmus_types::{RecordingId, Side};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -51,11 +51,15 @@ pub(crate) fn tally(ledger: &ConnectionLedger, side: Side, encodes: bool) -> Dir
 /// Reads, encodes and sends one direction.
 pub(crate) struct EncodeHalf {
     pub encoder: Encoder,
+    /// The encoder's own recording.
+    pub recording: RecordingId,
     sender: Arc<Sender>,
     peer: Arc<PeerLedger>,
     ledger: Arc<ConnectionLedger>,
     side: Side,
     level: LevelChooser,
+    /// LAN bytes that may be ahead of what the peer has delivered.
+    pub window: u64,
     /// The source has ended.
     ended: bool,
     /// When what has come is sent even if more may follow.
@@ -66,6 +70,7 @@ pub(crate) struct EncodeHalf {
 impl EncodeHalf {
     pub fn new(
         encoder: Encoder,
+        recording: RecordingId,
         sender: Arc<Sender>,
         peer: Arc<PeerLedger>,
         ledger: Arc<ConnectionLedger>,
@@ -74,11 +79,13 @@ impl EncodeHalf {
     ) -> EncodeHalf {
         EncodeHalf {
             encoder,
+            recording,
             sender,
             peer,
             ledger,
             side,
             level,
+            window: WINDOW_LAN_BYTES,
             ended: false,
             flush_at: None,
             was_bulk: false,
@@ -97,7 +104,7 @@ impl EncodeHalf {
                 self.encoder.close();
                 return Ok(());
             }
-            let may_read = !self.ended && in_flight < WINDOW_LAN_BYTES && new_in_flight < WINDOW_NEW_BYTES;
+            let may_read = !self.ended && in_flight < self.window && new_in_flight < WINDOW_NEW_BYTES;
             let wake_at = self.flush_at.or(idle_at).unwrap_or_else(|| Instant::now() + IDLE * 1000);
             tokio::select! {
                 message = feedback.recv() => match message {

@@ -31,7 +31,14 @@ pub(crate) struct LevelChooser {
 impl LevelChooser {
     pub fn new(configured: CompressionLevel) -> LevelChooser {
         let fixed = matches!(configured, CompressionLevel::Fixed(_));
-        LevelChooser { fixed, at: FIRST, new: 0, worked: Duration::ZERO, waited: Duration::ZERO, looks_to_drop: LOOKS_TO_DROP }
+        LevelChooser {
+            fixed,
+            at: FIRST,
+            new: 0,
+            worked: Duration::ZERO,
+            waited: Duration::ZERO,
+            looks_to_drop: LOOKS_TO_DROP,
+        }
     }
 
     /// The level to start with.

@@ -20,6 +20,8 @@ use crate::session::{End, Session};
 
 /// Bytes of the client that are sent, and kept, before the target is connected.
 const EARLY_BYTES_MAX: usize = 64 << 10;
+/// Read of them at once.
+const EARLY_READ_BYTES: usize = 4 << 10;
 /// What the peer may take beyond the target's own time to connect.
 const PEER_ANSWER: Duration = Duration::from_secs(15);
 
@@ -99,6 +101,8 @@ impl Opening<'_> {
                     _ => ConnectionState::Optimised,
                 };
                 session.handle.set_state(state);
+                // The session may last for days; what it began with is not needed any more.
+                drop(early);
                 session.run(stream, encode, down).await;
                 Outcome::Done
             }
@@ -151,12 +155,9 @@ async fn answer(
                 if let Err(error) = ready {
                     return Answer::Broken(End::Lan(error));
                 }
-                let room = EARLY_BYTES_MAX - early.len();
                 let before = early.len();
-                early.resize(EARLY_BYTES_MAX, 0);
-                let read = stream.try_read(&mut early[before..before + room]);
-                early.truncate(before + *read.as_ref().unwrap_or(&0));
-                match read {
+                early.reserve(EARLY_READ_BYTES);
+                match stream.try_read_buf(early) {
                     // Read again, and passed on, once the session runs.
                     Ok(0) => ended = true,
                     Ok(_) => {

@@ -74,14 +74,17 @@ impl Session {
         let level = LevelChooser::new(self.core.compression);
         let encoder =
             Encoder::new(self.peer.shared.clone(), recording, LevelChooser::first(self.core.compression));
-        EncodeHalf::new(
+        let mut half = EncodeHalf::new(
             encoder,
+            recording,
             self.sender.clone(),
             self.peer.clone(),
             self.handle.ledger().clone(),
             self.core.side,
             level,
-        )
+        );
+        half.window = self.core.window;
+        half
     }
 
     /// Carries an outer connection over the channel to its end, and passes the end on.
@@ -89,6 +92,7 @@ impl Session {
         let decoder = Decoder::new(self.peer.shared.clone(), down);
         let mut decode = DecodeHalf::new(
             decoder,
+            encode.recording,
             self.sender.clone(),
             self.peer.clone(),
             self.handle.ledger().clone(),

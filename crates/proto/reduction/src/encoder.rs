@@ -41,6 +41,9 @@ const BACK_STEP_BYTES: usize = 2 << 10;
 /// A draft of this size is sent: a chunk more must always fit the frame's limits.
 const DRAFT_LAN_BYTES_FULL: usize = FRAME_LAN_BYTES_MAX - CHUNK_BYTES_MAX;
 const DRAFT_NEW_BYTES_FULL: usize = FRAME_NEW_BYTES_MAX - CHUNK_BYTES_MAX;
+/// The first new bytes of a direction are compressed frame by frame: most connections are short, and a context for each
+/// of thousands would take gigabytes.
+const ALONE_BYTES: u64 = 128 << 10;
 /// New bytes from which a delta is tried.
 const DELTA_BYTES_MIN: usize = 128;
 /// A delta must be smaller than this share of what compression alone would leave.
@@ -519,7 +522,7 @@ impl Encoder {
         let pending = self.learner.pending_new();
         let commit = pending >= COMMIT_BYTES
             || (flush && pending >= COMMIT_BYTES_AT_FLUSH)
-            || payload.coding == Coding::Delta
+            || !payload.base.ranges.is_empty()
             || self.learner.pending_pieces() > PENDING_PIECES_MAX / 2;
         self.seal(draft, plain, payload, proof, commit)
     }
@@ -571,7 +574,7 @@ impl Encoder {
         });
         let saved =
             new.saturating_sub(if payload.bytes.is_empty() { new } else { payload.bytes.len() as u64 });
-        let delta = payload.coding == Coding::Delta;
+        let delta = self.flight.back().is_some_and(|flight| !flight.base.is_empty());
         let stats = Stats {
             lan: draft.lan as u64,
             wire: bytes.len() as u64,
@@ -624,6 +627,10 @@ impl Encoder {
         }
         if draft.new.len() <= INLINE_BYTES_MAX {
             return Ok(Payload::default());
+        }
+        if self.large.is_none() && self.new_total < ALONE_BYTES {
+            let bytes = pack_against(&[], &draft.new, self.level)?;
+            return Ok(Payload { coding: Coding::Delta, bytes, base: Base::default() });
         }
         let window_log =
             if self.new_total > LARGE_WINDOW_FROM_BYTES { LARGE_WINDOW_LOG } else { LARGE_WINDOW_LOG_FIRST };

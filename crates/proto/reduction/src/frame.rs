@@ -43,7 +43,7 @@ pub enum Coding {
     Raw,
     /// The next part of the direction's zstd stream; `reset` starts a new one.
     Stream { reset: bool },
-    /// A zstd frame of its own, with the delta's base as prefix.
+    /// A zstd frame of its own, with the delta's base (which may be empty) as prefix.
     Delta,
 }
 
@@ -217,7 +217,7 @@ impl Head {
         let mut head = Head::default();
         if delta {
             let count = varint::take(&mut input).ok_or(InvalidFrame::BadToken)?;
-            if count == 0 || count > BASE_RANGES_MAX as u64 {
+            if count > BASE_RANGES_MAX as u64 {
                 return Err(InvalidFrame::TooLong);
             }
             let mut total = 0u64;
