@@ -327,6 +327,8 @@ impl Drop for Bed {
                 let log = self.pair.end(side).log().unwrap_or_default();
                 let lines: Vec<&str> = log.lines().collect();
                 let tail = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
+                let open = self.pair.end(side).get("/api/connections");
+                println!("connections of the {side} proxy: {}", open.map(|answer| answer.body).unwrap_or_default());
                 println!("log of the {side} proxy:\n{}", tail.join("\n"));
             }
         }

@@ -24,6 +24,9 @@ const BOTH: [Side; 2] = [Side::Client, Side::Server];
 /// What a warm transfer may cost on the WAN, in bytes: far below anything that is sent again.
 const WARM: u64 = 300_000;
 
+/// Passes in both directions after which everything has to be warm again.
+const WARMING_PASSES_MAX: usize = 3;
+
 /// How soon an application is told that its connection is lost.
 const PROMPT: Duration = Duration::from_secs(5);
 
@@ -41,11 +44,19 @@ fn recovers(bed: &Bed, what: &str) {
     warm(bed);
 }
 
+/// What a fault cost in warmth is made good by what is sent next: a few transfers later, both directions are warm.
 #[track_caller]
 fn warm(bed: &Bed) {
-    let down = bed.wan_cost(|| bed.download().join().unwrap());
-    let up = bed.wan_cost(|| bed.upload(&bed.content).join().unwrap());
-    assert!(down < WARM && up < WARM, "not warm: {down} down, {up} up");
+    let mut costs = Vec::new();
+    for _ in 0..WARMING_PASSES_MAX {
+        let down = bed.wan_cost(|| bed.download().join().unwrap());
+        let up = bed.wan_cost(|| bed.upload(&bed.content).join().unwrap());
+        costs.push((down, up));
+        if down < WARM && up < WARM {
+            return println!("warm again: {costs:?}");
+        }
+    }
+    panic!("not warm: {costs:?}");
 }
 
 fn identity(bed: &Bed, side: Side) -> String {
@@ -115,7 +126,7 @@ fn killed(side: Side) {
     bed.start(side);
     let before = running.bytes();
     let why = running.fails_within(PROMPT);
-    println!("the application is told: {why}");
+    assert!(why.contains("reset"), "a part must not look like the whole: {why}");
     let retry = bed.download();
     moves_again("a retry after a kill", || retry.bytes());
     let cost = bed.wan_cost(|| retry.join().unwrap());
@@ -165,7 +176,17 @@ fn the_server_side_is_killed_in_mid_upload() {
 
 #[test]
 fn the_wan_is_cut_in_mid_transfer_and_both_connections_finish() {
-    let seconds = if is_full() { 10 } else { 5 };
+    cut(false);
+}
+
+#[test]
+fn the_wan_is_cut_and_forgets_its_connections_and_both_finish() {
+    cut(true);
+}
+
+/// A cut after which the link is as before, or has forgotten the connections that crossed it.
+fn cut(forgets: bool) {
+    let seconds = if is_full() { 10 } else { 6 };
     let bed = Plan::new(24 * MIB, 6).slow(80).start();
     let upward = random(20 * MIB, 7);
     let (down, up) = (bed.download(), bed.upload(&upward));
@@ -174,18 +195,23 @@ fn the_wan_is_cut_in_mid_transfer_and_both_connections_finish() {
     std::thread::sleep(Duration::from_secs(seconds));
     assert!(!down.is_over() && !up.is_over(), "connections survive a cut");
     let uploaded = || bed.sink.bytes();
+    bed.logs(Side::Client, &["WARN", "peer is down"]);
+    assert_eq!(bed.metric(Side::Client, "isthmus_peer_up", &[]), 0.0);
     let (before_down, before_up) = (down.bytes(), uploaded());
+    if forgets {
+        bed.wan.kill_connections();
+    }
     bed.wan.cut(false);
     moves_again("a download after a cut", || down.bytes());
     eventually("the upload moves too", || uploaded() > before_up || up.is_over());
     assert!(before_down < bed.content.len() as u64);
     down.join().unwrap();
     up.join().unwrap();
-    for side in BOTH {
+    for side in BOTH.into_iter().filter(|_| forgets) {
         bed.counts(side, "isthmus_link_failures_total", &[]);
         bed.counts(side, "isthmus_resumes_total", &[]);
     }
-    bed.logs(Side::Client, &["WARN", "peer is down"]);
+    assert_eq!(bed.metric(Side::Client, "isthmus_peer_up", &[]), 1.0);
     bed.logs(Side::Client, &["INFO", "is up"]);
     warm(&bed);
 }
@@ -318,7 +344,7 @@ fn disk_full(side: Side) {
     let learning = |side| bed.metric(side, "isthmus_store_learning", &[]);
     assert_eq!((learning(side), learning(other(side))), (0.0, 1.0));
     let summary = bed.pair.end(side).get("/api/summary").unwrap().body;
-    assert!(summary.contains("store_not_learning"), "no alarm: {summary}");
+    assert!(summary.contains("takes in nothing new"), "no alarm: {summary}");
     bed.logs(side, &["WARN", "learn"]);
 }
 
@@ -530,9 +556,33 @@ fn the_clock_is_set_back_an_hour() {
 }
 
 #[test]
+fn the_connection_after_a_killed_link_is_as_good_as_any() {
+    let rounds = if is_full() { 40 } else { 6 };
+    // A connection that is just being opened when its link dies goes straight to its target.
+    let mut plan = Plan::new(10 * MIB, 21).slow(150).passing();
+    plan.options.log_level = "debug".into();
+    let mut bed = plan.start();
+    for round in 0..rounds {
+        let content: Bytes = random(6 * MIB, 30 + round % 4);
+        let transfers = [bed.download(), bed.download(), bed.upload(&content), bed.upload(&bed.content)];
+        std::thread::sleep(Duration::from_millis(40 + 97 * (round % 7)));
+        bed.wan.kill_connections();
+        eventually("the link's death is noticed", || bed.metric(Side::Client, "isthmus_peer_up", &[]) == 0.0);
+        bed.ready();
+        let next = bed.download();
+        moves_again("a download right after a kill", || next.bytes());
+        next.join().unwrap();
+        transfers.into_iter().for_each(|transfer| transfer.join().unwrap());
+        let last = bed.download();
+        moves_again("the download after that", || last.bytes());
+        last.join().unwrap();
+    }
+}
+
+#[test]
 fn nothing_is_lost_when_everything_goes_wrong_at_once() {
     let rounds = if is_full() { 20 } else { 3 };
-    let mut bed = Plan::new(10 * MIB, 20).slow(150).start();
+    let mut bed = Plan::new(10 * MIB, 20).slow(150).passing().start();
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut chance = fastrand::Rng::with_seed(seed);
