@@ -19,8 +19,10 @@ use crate::core::PeerLedger;
 use crate::level::LevelChooser;
 use crate::session::End;
 
-/// Read from a LAN socket at once.
+/// Read from a LAN socket at once, by a direction that is busy.
 const READ_BYTES: usize = 512 << 10;
+/// The same by one that has just begun or was idle. It grows as reads fill it.
+const READ_BYTES_FIRST: usize = 16 << 10;
 /// New bytes in flight: what the peer may have to hold in memory for one connection.
 const WINDOW_NEW_BYTES: u64 = 16 << 20;
 /// A burst of this size is bulk: the next bytes are waited for a moment, so that frames are large.
@@ -65,6 +67,7 @@ pub(crate) struct EncodeHalf {
     /// When what has come is sent even if more may follow.
     flush_at: Option<Instant>,
     was_bulk: bool,
+    read_bytes: usize,
 }
 
 impl EncodeHalf {
@@ -89,6 +92,7 @@ impl EncodeHalf {
             ended: false,
             flush_at: None,
             was_bulk: false,
+            read_bytes: READ_BYTES_FIRST,
         }
     }
 
@@ -132,6 +136,7 @@ impl EncodeHalf {
                         self.send_pending(true).await?;
                     } else {
                         idle_at = None;
+                        self.read_bytes = READ_BYTES_FIRST;
                         // The peer's part is over with the session; after its end no more frames may come.
                         if !self.ended && let Some(frame) = self.encoder.release_memory() {
                             self.send(frame).await?;
@@ -153,14 +158,20 @@ impl EncodeHalf {
     async fn read(&mut self, lan: &TcpStream) -> Result<(), End> {
         let mut got = 0;
         let drained = loop {
+            let room = self.read_bytes;
             let input = self.encoder.input();
-            input.reserve(READ_BYTES);
+            input.reserve(room);
             match lan.try_read_buf(input) {
                 Ok(0) => {
                     self.ended = true;
                     break true;
                 }
-                Ok(n) => got += n,
+                Ok(n) => {
+                    got += n;
+                    if n >= room {
+                        self.read_bytes = (room * 4).min(READ_BYTES);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
                 Err(error) => return Err(End::Lan(error)),
             }

@@ -198,6 +198,9 @@ impl Shared {
         if matches!(inner.endpoint.state(), State::Over(_)) {
             return None;
         }
+        if inner.link.is_some() && inner.endpoint.state() == State::Open {
+            WanCounters::count(&self.wan.links_lost);
+        }
         inner.lose_link();
         Some(inner.endpoint.arrived())
     }
@@ -217,6 +220,10 @@ impl Shared {
         answer: impl FnOnce(&mut Link, u64) -> Result<(), LinkError>,
     ) -> Result<(), LinkError> {
         let mut inner = self.lock();
+        if inner.link.is_some() && inner.endpoint.state() == State::Open {
+            // The peer has found it dead; here it had only gone silent.
+            WanCounters::count(&self.wan.links_lost);
+        }
         inner.lose_link();
         answer(&mut link, inner.endpoint.arrived())?;
         let outcome = inner.endpoint.link_up(arrived, Instant::now());
