@@ -120,9 +120,12 @@ impl Survey {
             return Ok(());
         }
         let key = key.ok_or_else(|| OpenError::KeyNeeded { dir: dir.to_owned() })?.id();
-        let known = identity.and_then(|identity| identity.key);
-        let fits =
-            known.is_none_or(|known| known == key) && encrypted.any(|header| header.slot(key).is_some());
+        // The identity file knows its key under a check of its own; slots have none, and damage to all of them must not
+        // make the right key a wrong one.
+        let fits = match identity.and_then(|identity| identity.key) {
+            Some(known) => known == key,
+            None => encrypted.any(|header| header.slot(key).is_some()),
+        };
         if fits { Ok(()) } else { Err(OpenError::WrongKey { dir: dir.to_owned() }) }
     }
 }
