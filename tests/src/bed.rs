@@ -248,7 +248,9 @@ impl Bed {
     /// Waits until a metric is at least 1.
     #[track_caller]
     pub fn counts(&self, side: Side, name: &str, labels: &[(&str, &str)]) {
-        eventually(&format!("{name}{labels:?} of the {side} proxy"), || self.metric(side, name, labels) >= 1.0);
+        eventually(&format!("{name}{labels:?} of the {side} proxy"), || {
+            self.metric(side, name, labels) >= 1.0
+        });
     }
 
     /// Connections that the client-side proxy has open.
@@ -285,7 +287,11 @@ impl Bed {
         let before = self.metric(Side::Client, "isthmus_not_optimised_total", &labels);
         self.download().join().unwrap();
         let after = self.metric(Side::Client, "isthmus_not_optimised_total", &labels);
-        assert!(after > before, "not passed through for {reason}; log:\n{}", self.pair.end(Side::Client).log_tail());
+        assert!(
+            after > before,
+            "not passed through for {reason}; log:\n{}",
+            self.pair.end(Side::Client).log_tail()
+        );
     }
 
     /// Downloads the content, which has to be optimised.
@@ -328,7 +334,10 @@ impl Drop for Bed {
                 let lines: Vec<&str> = log.lines().collect();
                 let tail = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
                 let open = self.pair.end(side).get("/api/connections");
-                println!("connections of the {side} proxy: {}", open.map(|answer| answer.body).unwrap_or_default());
+                println!(
+                    "connections of the {side} proxy: {}",
+                    open.map(|answer| answer.body).unwrap_or_default()
+                );
                 println!("log of the {side} proxy:\n{}", tail.join("\n"));
             }
         }

@@ -43,7 +43,8 @@ pub fn fuzz(target: &Target) {
         Ok(text) => text.parse().expect("a number"),
         Err(_) => fastrand::u64(..),
     };
-    let seconds = std::env::var("ISTHMUS_FUZZ_SECONDS").map_or(SECONDS, |text| text.parse().expect("a number"));
+    let seconds =
+        std::env::var("ISTHMUS_FUZZ_SECONDS").map_or(SECONDS, |text| text.parse().expect("a number"));
     println!("{}: {} inputs, {seconds} s, seed {seed}", target.name, corpus.len());
     let mut random = Rng::with_seed(seed);
     corpus.iter().for_each(|input| try_one(target, input, seed));
@@ -60,7 +61,11 @@ pub fn fuzz(target: &Target) {
         let growth = resident_peak().saturating_sub(before);
         if growth > target.growth_max {
             let path = keep(target.name, &last);
-            panic!("{}: memory grew by {growth} bytes (seed {seed}); last input: {}", target.name, path.display());
+            panic!(
+                "{}: memory grew by {growth} bytes (seed {seed}); last input: {}",
+                target.name,
+                path.display()
+            );
         }
     }
     println!("{}: {tried} inputs tried", target.name);

@@ -14,7 +14,16 @@ pub fn programs() -> &'static Binaries {
         if std::env::var_os(BINARIES_VARIABLE).is_none() {
             let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
             let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-                .args(["build", "--quiet", "--profile", "test", "-p", "isthmus-client", "-p", "isthmus-server"])
+                .args([
+                    "build",
+                    "--quiet",
+                    "--profile",
+                    "test",
+                    "-p",
+                    "isthmus-client",
+                    "-p",
+                    "isthmus-server",
+                ])
                 .current_dir(root)
                 .status()
                 .expect("cargo can be run");

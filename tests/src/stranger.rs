@@ -3,7 +3,9 @@
 use crate::bed::Bed;
 use crate::time::{eventually, within};
 use isthmus_certs::{Authority, Identity, IssueRequest, Role, Validity};
-use isthmus_net::{Dialer, DialerConfig, LocalHello, PeerState, Receiver, Sender, TlsFiles, TlsSource, WanCounters};
+use isthmus_net::{
+    Dialer, DialerConfig, LocalHello, PeerState, Receiver, Sender, TlsFiles, TlsSource, WanCounters,
+};
 use isthmus_tunnel::{Message, Open};
 use isthmus_types::{Domain, Reason, Side, StoreId};
 use std::future::Future;
@@ -53,7 +55,8 @@ impl Stranger {
 
     /// A client side with this certificate.
     pub fn with(bed: &Bed, identity: &Identity, hello: LocalHello) -> Stranger {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let tls = TlsSource::load(tls_files(bed, identity), Side::Client).unwrap();
         let config = DialerConfig::new(bed.spec.server_listen.to_string(), "127.0.0.1", tls, hello);
         let dialer = {

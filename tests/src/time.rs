@@ -38,7 +38,11 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 pub fn moves_again(what: &str, progress: impl Fn() -> u64) {
     let (start, before) = (Instant::now(), progress());
     while progress() <= before {
-        assert!(start.elapsed() < within(MOVING_AGAIN), "{what}: still at byte {before} after {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < within(MOVING_AGAIN),
+            "{what}: still at byte {before} after {:?}",
+            start.elapsed()
+        );
         std::thread::sleep(POLL);
     }
     println!("{what}: moving again after {} ms", start.elapsed().as_millis());

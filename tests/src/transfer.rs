@@ -37,7 +37,11 @@ impl Transfer {
     pub fn reach(&self, bytes: u64) {
         let deadline = Instant::now() + within(STUCK);
         while self.bytes() < bytes {
-            assert!(!self.thread.is_finished() && Instant::now() < deadline, "stopped at byte {}", self.bytes());
+            assert!(
+                !self.thread.is_finished() && Instant::now() < deadline,
+                "stopped at byte {}",
+                self.bytes()
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -117,7 +121,11 @@ pub fn download(address: SocketAddr, expected: &Bytes) -> Transfer {
             at += n;
             bytes.store(at as u64, Ordering::Release);
         }
-        if at == expected.len() { Ok(()) } else { Err(format!("ended after {at} of {} bytes", expected.len())) }
+        if at == expected.len() {
+            Ok(())
+        } else {
+            Err(format!("ended after {at} of {} bytes", expected.len()))
+        }
     })
 }
 

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 use isthmus_tests::{
-    Bed, ECHO, Plan, SINK, SOURCE, Transfer, connect, download, eventually, loopback, moves_again, random, within,
+    Bed, ECHO, Plan, SINK, SOURCE, Transfer, connect, download, eventually, loopback, moves_again, random,
+    within,
 };
 use isthmus_types::Side;
 use std::io::{Read, Write};
@@ -36,7 +37,9 @@ fn what_was_sent_once_costs_next_to_nothing_in_either_direction() {
         let lan = |side| bed.metric(side, "isthmus_lan_bytes_total", &[]);
         lan(Side::Client) == lan(Side::Server) && lan(Side::Client) >= f64::from(60 << 20)
     });
-    for (side, metric) in [(Side::Client, "isthmus_proof_failures_total"), (Side::Server, "isthmus_reduction_misses_total")] {
+    for (side, metric) in
+        [(Side::Client, "isthmus_proof_failures_total"), (Side::Server, "isthmus_reduction_misses_total")]
+    {
         assert_eq!(bed.metric(side, metric, &[]), 0.0, "{metric}");
     }
     let saved = bed.metric(Side::Server, "isthmus_saved_bytes_total", &[("by", "run")]);
@@ -92,7 +95,8 @@ fn half_closed_connections_go_on_in_the_other_direction() {
     assert_eq!(reader.join().unwrap(), answer);
     eventually("the connections are over", || bed.open_connections() == 0);
     let metrics = bed.metrics(Side::Client);
-    let ended: Vec<_> = metrics.samples().iter().filter(|sample| sample.name == "isthmus_connections_total").collect();
+    let ended: Vec<_> =
+        metrics.samples().iter().filter(|sample| sample.name == "isthmus_connections_total").collect();
     let clean = metrics.sum("isthmus_connections_total", &[("outcome", "optimised")]);
     assert_eq!(clean, 2.0, "both ended well: {ended:?}");
 }
@@ -243,7 +247,8 @@ fn rules_pass_through_reduce_and_deny() {
         let mut rules = text.split("[[rule]]\n");
         let head = rules.next().unwrap();
         let actions = ["pass-through", "reduce-only", "deny"];
-        let ruled = rules.zip(actions).map(|(rule, action)| format!("[[rule]]\naction = \"{action}\"\n{rule}"));
+        let ruled =
+            rules.zip(actions).map(|(rule, action)| format!("[[rule]]\naction = \"{action}\"\n{rule}"));
         format!("{head}{}", ruled.collect::<String>())
     });
     let mut bed = bed;
@@ -363,7 +368,10 @@ fn drains(side: Side) {
         bed.passes_through("draining");
     } else {
         let late = TcpStream::connect(bed.through(SOURCE));
-        assert!(late.is_err() || matches!(late.unwrap().read(&mut [0]), Err(_) | Ok(0)), "nothing new is taken");
+        assert!(
+            late.is_err() || matches!(late.unwrap().read(&mut [0]), Err(_) | Ok(0)),
+            "nothing new is taken"
+        );
     }
     running.join().unwrap();
     let status = bed.pair.end_mut(side).process().unwrap().wait(within(Duration::from_secs(20))).unwrap();

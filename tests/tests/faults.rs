@@ -10,7 +10,8 @@ use isthmus_lab::wan::{Loss, WanShape};
 use isthmus_lab::work::{SinkMode, sink_server, source_server};
 use isthmus_lab::{Level, Network, WanLab};
 use isthmus_tests::{
-    Bed, Plan, SOURCE, Transfer, download, eventually, is_full, loopback, moves_again, programs, random, within,
+    Bed, Plan, SOURCE, Transfer, download, eventually, is_full, loopback, moves_again, programs, random,
+    within,
 };
 use isthmus_types::Side;
 use std::fs::{self, File};
@@ -238,7 +239,9 @@ fn links_that_are_killed_again_and_again_are_resumed() {
 #[test]
 fn one_percent_of_all_packets_is_lost() {
     if let (false, _) | (_, Err(_)) = (is_full(), WanLab::available()) {
-        println!("skipped: a long test that needs root (ISTHMUS_FULL is not set, or there are no namespaces)");
+        println!(
+            "skipped: a long test that needs root (ISTHMUS_FULL is not set, or there are no namespaces)"
+        );
         return;
     }
     let mut shape = WanShape::symmetric(Duration::from_millis(20), Some(100_000_000));
@@ -410,7 +413,9 @@ fn wrong_key(side: Side) {
     assert_eq!(bed.metric(side, "isthmus_store_up", &[]), 0.0);
     if side == Side::Server {
         bed.pair.wait_ready(Duration::from_secs(1)).expect_err("the server side is not ready");
-        eventually("the client side is linked", || bed.pair.end(Side::Client).get("/readyz").is_ok_and(|a| a.status == 200));
+        eventually("the client side is linked", || {
+            bed.pair.end(Side::Client).get("/readyz").is_ok_and(|a| a.status == 200)
+        });
     }
     bed.passes_through("store_unavailable");
     bed.stop(side);
@@ -500,7 +505,8 @@ fn a_store_copied_to_the_other_side_becomes_another_store() {
 
 /// The library that gives a program another clock.
 fn faketime() -> Option<PathBuf> {
-    let folders = ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime"];
+    let folders =
+        ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime"];
     folders.iter().map(|folder| Path::new(folder).join("libfaketimeMT.so.1")).find(|path| path.exists())
 }
 
@@ -526,7 +532,8 @@ fn the_clock_is_set_back_an_hour() {
     running.reach(4 << 20);
     let hour = |bed: &Bed| {
         let log = bed.pair.end(Side::Client).log().unwrap();
-        let stamp = log.lines().last().and_then(|line| line.split('T').nth(1)).map(|time| time[..2].to_owned());
+        let stamp =
+            log.lines().last().and_then(|line| line.split('T').nth(1)).map(|time| time[..2].to_owned());
         stamp.expect("a log line begins with the time")
     };
     let before = hour(&bed);

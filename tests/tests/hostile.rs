@@ -152,8 +152,14 @@ fn garbage_on_every_port_disturbs_nobody() {
     let noise = random(300_000, 4);
     // The first bytes of a TLS client's greeting, cut short.
     let greeting = [&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &noise[..200]].concat();
-    let requests: [&[u8]; 6] =
-        [&noise, &greeting, b"GET / HTTP/1.1\r\n\r\n", b"\0", &[0xff; 70_000], b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: "];
+    let requests: [&[u8]; 6] = [
+        &noise,
+        &greeting,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0",
+        &[0xff; 70_000],
+        b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: ",
+    ];
     let mut open = Vec::new();
     for round in 0..20 {
         for port in ports {
@@ -183,7 +189,9 @@ fn garbage_on_every_port_disturbs_nobody() {
     bed.logs(Side::Server, &["handshake failed"]);
     // A browser's page must not be able to read the console through a name that leads here.
     let mut stream = connect(bed.pair.end(Side::Client).admin());
-    stream.write_all(b"GET /api/summary HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /api/summary HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -244,7 +252,8 @@ fn a_store_that_is_in_two_places_is_refused_in_the_second() {
 /// A frame that brings `bytes` as they are.
 fn plain(bytes: &[u8]) -> Bytes {
     let mut head = Vec::new();
-    Head { base: Vec::new(), tokens: vec![Token::New { len: bytes.len() as u32 }] }.put(&mut head, false, None);
+    Head { base: Vec::new(), tokens: vec![Token::New { len: bytes.len() as u32 }] }
+        .put(&mut head, false, None);
     let envelope = Envelope {
         commit: true,
         head_packed: false,
@@ -261,7 +270,8 @@ fn plain(bytes: &[u8]) -> Bytes {
 fn reference(recording: u64, bytes: &[u8]) -> Bytes {
     let at = Name { recording: RecordingId(recording), position: 0 };
     let mut head = Vec::new();
-    Head { base: Vec::new(), tokens: vec![Token::Run { at, len: bytes.len() as u64 }] }.put(&mut head, false, None);
+    Head { base: Vec::new(), tokens: vec![Token::Run { at, len: bytes.len() as u64 }] }
+        .put(&mut head, false, None);
     let mut proof = [0; RUN_PROOF_BYTES];
     proof.copy_from_slice(&blake3::hash(bytes).as_bytes()[..RUN_PROOF_BYTES]);
     let envelope = Envelope {
@@ -415,7 +425,8 @@ fn a_target_beside_the_allow_list_cannot_be_talked_into() {
     let mallory = Stranger::new(&bed, "mallory", hello_of(StoreId([3; 16]))).connected();
     let admin = bed.pair.end(Side::Server).admin();
     let ip = bed.sink.address().ip();
-    let targets = [admin, SocketAddr::new(ip, 1), SocketAddr::from(([169, 254, 169, 254], 80)), bed.spec.server_listen];
+    let targets =
+        [admin, SocketAddr::new(ip, 1), SocketAddr::from(([169, 254, 169, 254], 80)), bed.spec.server_listen];
     for target in targets {
         let (_sender, mut receiver) = mallory.open(target, 1, "");
         match mallory.run(receiver.recv()).unwrap() {

@@ -1,6 +1,6 @@
+use crate::counters::Failure;
 use crate::dialer::lock;
 use crate::drive::{Owner, drive};
-use crate::counters::Failure;
 use crate::handshake::{self, Secured, channel_keys, is_proven, prove};
 use crate::inner::Event;
 use crate::link::LinkError;
