@@ -18,6 +18,7 @@ struct Lonely;
 impl Source for Lonely {
     fn status(&self) -> Status {
         Status {
+            obstacle: None,
             side: Side::Client,
             name: "branch-7".into(),
             version: "9.9.9".into(),
