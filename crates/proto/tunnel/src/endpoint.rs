@@ -4,6 +4,7 @@ use crate::outbox::Outbox;
 use crate::{Ack, Error, Frame, Message, encode, limits};
 use isthmus_types::limits::FRAME_WIRE_BYTES_MAX;
 use isthmus_types::{Reason, Side};
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,9 @@ struct Steps {
 #[derive(Debug, Default)]
 struct Told {
     own: Progress,
+    /// Feedback that the peer has not taken: the sequence number after it, and what had been restored before it. Nothing
+    /// restored later is told before the feedback is on the link: the peer would get it after its session has ended.
+    holds: VecDeque<(u64, u64)>,
     wire_bytes: usize,
     sent: Ack,
     due: Option<Instant>,
@@ -191,7 +195,10 @@ impl Endpoint {
             Message::Feedback(data) if data.is_empty() || data.len() > limits::FEEDBACK_BYTES_MAX => {
                 return Err(SendError::TooLong);
             }
-            Message::Feedback(_) => {}
+            Message::Feedback(_) => {
+                let after = self.outbox.end() + 1;
+                self.told.holds.push_back((after, self.told.own.restored));
+            }
         }
         self.outbox.push(message);
         Ok(())
@@ -311,7 +318,7 @@ impl Endpoint {
         if !self.wants_transmit(now) {
             return 0;
         }
-        self.add_ack();
+        self.add_ack(now);
         self.outbox.fill(slices, bytes_max)
     }
 
@@ -367,6 +374,7 @@ impl Endpoint {
         self.steps = Steps::default();
         self.progress = Progress::default();
         self.told.own = Progress::default();
+        self.told.holds = VecDeque::new();
         self.told.sent = Ack { taken: self.told.sent.taken, ..Ack::default() };
         self.heard = Ack { odd: self.session & 1 == 1, taken: self.heard.taken, ..Ack::default() };
     }
@@ -467,12 +475,18 @@ impl Endpoint {
     }
 
     /// Encodes what this side has to acknowledge; acknowledgements travel with whatever is sent anyway.
-    fn add_ack(&mut self) {
+    fn add_ack(&mut self, now: Instant) {
         let told = &mut self.told;
+        // Only what the peer has taken can never come to be unsent again, on a new link.
+        while told.holds.front().is_some_and(|&(after, _)| after <= self.outbox.first()) {
+            told.holds.pop_front();
+        }
+        let sent = told.holds.partition_point(|&(after, _)| after <= self.outbox.on_link());
+        let held = told.holds.get(sent).map_or(u64::MAX, |&(_, restored)| restored);
         let now_told = Ack {
             odd: self.session & 1 == 1,
             taken: self.inbox.taken(),
-            restored: told.own.restored,
+            restored: told.own.restored.min(held).max(told.sent.restored),
             delivered: told.own.delivered,
         };
         let ack = Ack {
@@ -489,7 +503,8 @@ impl Endpoint {
         }
         told.sent = now_told;
         told.wire_bytes = 0;
-        told.due = None;
+        // What is held goes as soon as the feedback is written.
+        told.due = (told.own.restored > now_told.restored).then_some(now);
     }
 
     /// Goes back to idle when the session has ended cleanly on both sides. The client side waits until its own last

@@ -40,6 +40,21 @@ impl Outbox {
         self.queue.push_back(queued);
     }
 
+    /// Sequence number of the first frame that the peer has not taken.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Sequence number after the last frame.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + self.queue.len() as u64
+    }
+
+    /// Sequence number after the last frame that is written whole on this link.
+    pub(crate) fn on_link(&self) -> u64 {
+        self.first + self.next as u64
+    }
+
     /// Where link frames are encoded to.
     pub(crate) fn urgent(&mut self) -> &mut BytesMut {
         &mut self.urgent

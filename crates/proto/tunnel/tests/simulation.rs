@@ -111,12 +111,16 @@ impl Node {
                 if rng.one_in(20) && self.endpoint.has_room() {
                     self.endpoint.send(&Message::Feedback(Bytes::from_static(b"miss")), now).unwrap();
                     self.app.misses += 1;
+                } else if rng.one_in(4) && self.endpoint.has_room() {
+                    // Needs no answer and keeps nothing from being restored, but belongs to the session all the same.
+                    self.endpoint.send(&Message::Feedback(Bytes::from_static(b"forget")), now).unwrap();
                 }
                 self.app.got += 1;
             }
             Message::Feedback(data) if data[..] == b"miss"[..] => {
                 self.endpoint.send(&Message::Feedback(Bytes::from_static(b"ok")), now).unwrap();
             }
+            Message::Feedback(data) if data[..] == b"forget"[..] => {}
             Message::Feedback(_) => {
                 self.app.misses = self.app.misses.checked_sub(1).expect("a repair that was not asked for")
             }
