@@ -81,7 +81,7 @@ fn try_one(target: &Target, input: &[u8], seed: u64) {
 
 /// Writes an input where it is found again.
 fn keep(name: &str, input: &[u8]) -> PathBuf {
-    let folder = std::env::temp_dir().join("isthmus-fuzz");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("fuzz-artifacts");
     fs::create_dir_all(&folder).unwrap();
     let path = folder.join(format!("{name}-{}", &blake3::hash(input).to_hex()[..16]));
     fs::write(&path, input).unwrap();

@@ -6,6 +6,7 @@
 mod bed;
 mod fuzz;
 mod programs;
+pub mod sample;
 mod stranger;
 mod time;
 mod transfer;

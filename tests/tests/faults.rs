@@ -26,7 +26,7 @@ const BOTH: [Side; 2] = [Side::Client, Side::Server];
 const WARM: u64 = 300_000;
 
 /// Passes in both directions after which everything has to be warm again.
-const WARMING_PASSES_MAX: usize = 3;
+const WARMING_PASSES_MAX: usize = 6;
 
 /// How soon an application is told that its connection is lost.
 const PROMPT: Duration = Duration::from_secs(5);
@@ -393,7 +393,7 @@ fn a_disk_that_really_fills_up_stops_learning_and_nothing_else() {
     }
     eventually("learning is off", || bed.metric(Side::Client, "isthmus_store_learning", &[]) == 0.0);
     assert_eq!(bed.metric(Side::Client, "isthmus_store_up", &[]), 1.0);
-    bed.logs(Side::Client, &["WARN", "learn"]);
+    bed.logs(Side::Client, &["ERROR", "stops learning and goes on serving"]);
     bed.download().join().unwrap();
 }
 
@@ -589,7 +589,10 @@ fn the_connection_after_a_killed_link_is_as_good_as_any() {
 #[test]
 fn nothing_is_lost_when_everything_goes_wrong_at_once() {
     let rounds = if is_full() { 20 } else { 3 };
-    let mut bed = Plan::new(10 * MIB, 20).slow(150).passing().start();
+    // A process that is killed and comes back with another store cannot be told from another peer: what it had open at
+    // the far side is ended when the window for its return is over.
+    let plan = Plan::new(10 * MIB, 20).slow(150).passing().both("channels.resume_window=15s");
+    let mut bed = plan.start();
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut chance = fastrand::Rng::with_seed(seed);
