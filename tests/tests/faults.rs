@@ -284,7 +284,8 @@ fn flip_bits(store: &Path, step: u64, first: u64) -> u64 {
 /// Small segments, so that most are sealed, and a cache that cannot hide the disk.
 fn fragile(seed: u64) -> Bed {
     let mut plan = Plan::new(16 * MIB, seed).both("store.cache=1 MiB");
-    plan.options.store_size = "64 MiB".into();
+    // Room for everything twice: what was damaged stays until its segment is evicted.
+    plan.options.store_size = "128 MiB".into();
     plan.start()
 }
 
