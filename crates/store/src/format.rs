@@ -224,7 +224,8 @@ impl Trailer {
         let bytes = bytes.first_chunk::<TRAILER_LEN>()?;
         let trailer = Trailer { footer_position: u64_at(bytes, 8), footer_len: u32_at(bytes, 16) };
         let end = trailer.footer_position.checked_add(u64::from(trailer.footer_len))?;
-        let fits = trailer.footer_position >= HEADER_LEN as u64 && end + TRAILER_LEN as u64 == file_len;
+        let whole = end.checked_add(TRAILER_LEN as u64)?;
+        let fits = trailer.footer_position >= HEADER_LEN as u64 && whole == file_len;
         (trailer.encode(segment) == *bytes && fits).then_some(trailer)
     }
 }
