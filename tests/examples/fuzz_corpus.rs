@@ -110,7 +110,8 @@ fn reduction_frames() {
 }
 
 fn reduction_feedback() {
-    let repair = |position, packed, data: Bytes| Feedback::Repair { position, len: data.len() as u32, packed, data };
+    let repair =
+        |position, packed, data: Bytes| Feedback::Repair { position, len: data.len() as u32, packed, data };
     let samples = [
         Feedback::Miss { position: 0, len: 1_000 },
         Feedback::Miss { position: 21_000, len: 4_000 },
@@ -134,8 +135,10 @@ fn store() {
     let ledger = store.ledger(StoreId([1; 16]), &Domain("label:finance".into())).unwrap();
     for seed in 0..3 {
         let data = random(3_000, seed);
-        let metas: Vec<ChunkMeta> =
-            data.chunks(1_000).map(|part| ChunkMeta { key: ChunkKey::of(part), len: part.len() as u32 }).collect();
+        let metas: Vec<ChunkMeta> = data
+            .chunks(1_000)
+            .map(|part| ChunkMeta { key: ChunkKey::of(part), len: part.len() as u32 })
+            .collect();
         let addr = store.append(data, &metas).unwrap();
         let range = isthmus_reduction::ledger::Range { position: 0, addr, len: 3_000, fresh: true };
         store.note(ledger, &isthmus_reduction::ledger::note(RecordingId(seed), &[range])).unwrap();

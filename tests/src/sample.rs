@@ -43,7 +43,8 @@ impl Proxy {
 
 /// The content of recording 1: half text, half noise.
 pub fn first_content() -> Vec<u8> {
-    let mut content: Vec<u8> = (0..900).flat_map(|n| format!("row {} of the table\n", n * n % 977).into_bytes()).collect();
+    let mut content: Vec<u8> =
+        (0..900).flat_map(|n| format!("row {} of the table\n", n * n % 977).into_bytes()).collect();
     content.extend_from_slice(&crate::random(30_000, 1));
     content
 }
