@@ -121,6 +121,22 @@ impl Draft {
             .collect()
     }
 
+    /// The draft's runs, as (position, name, length), if the draft ends at `end`.
+    pub fn runs(&self, end: u64) -> Vec<(u64, Name, u64)> {
+        let mut position = end - self.lan as u64;
+        let mut runs = Vec::new();
+        for part in &self.parts {
+            match part {
+                Part::Run { at, len, .. } => {
+                    runs.push((position, *at, *len));
+                    position += len;
+                }
+                Part::New { len } => position += *len as u64,
+            }
+        }
+        runs
+    }
+
     /// Hands the draft's parts to a learner, in order; its new bytes go with them.
     pub fn teach(&mut self, learner: &mut Learner) {
         learner.adopt(std::mem::take(&mut self.new));

@@ -128,6 +128,8 @@ struct Flight {
     end: u64,
     new: u64,
     base: Vec<(Name, u64)>,
+    /// What the frame's runs are called on the wire, by position: (position, name, length).
+    runs: Vec<(u64, Name, u64)>,
     /// New bytes that the store did not take, by position, for repairs.
     kept: Vec<(u64, Bytes)>,
     /// Held for its drop: what the frame refers to stays until the peer has restored it.
@@ -315,7 +317,7 @@ impl Encoder {
         };
         let bytes = Bytes::from(envelope.put(None, &[]));
         let end = self.position - self.draft.lan as u64;
-        self.flight.push_back(Flight { end, new: 0, base: Vec::new(), kept: Vec::new(), _pins: Vec::new() });
+        self.flight.push_back(Flight { end, new: 0, base: Vec::new(), runs: Vec::new(), kept: Vec::new(), _pins: Vec::new() });
         let stats = Stats { wire: bytes.len() as u64, ..Stats::default() };
         Some(Encoded { bytes, stats })
     }
@@ -569,6 +571,7 @@ impl Encoder {
             end: self.position,
             new,
             base: payload.base.ranges,
+            runs: draft.runs(self.position),
             kept,
             _pins: pins,
         });
@@ -657,6 +660,12 @@ impl Encoder {
                 flight.base.iter().for_each(|(at, _)| self.shared.ledger.missed(*at));
             }
             start = flight.end;
+            for (from, at, len) in &flight.runs {
+                let skip = position.saturating_sub(*from);
+                if *from < end && skip < *len {
+                    self.shared.ledger.missed(Name { position: at.position + skip, ..*at });
+                }
+            }
         }
         let mut messages = Vec::new();
         let mut at = position;
@@ -704,14 +713,13 @@ impl Encoder {
         Ok(())
     }
 
-    /// What the peer lacked under an old name it will now have under this recording's.
+    /// What the peer lacked under the name it was given it will now have under this recording's.
     fn take_over_names(&mut self, position: u64, len: u64) {
         for (position, addr, len) in self.learner.places(&self.shared, position, len) {
             let old = self.shared.ledger.name_of(addr).map(|(name, ..)| name);
             if old.is_some_and(|old| old.recording == self.recording) {
                 continue;
             }
-            old.into_iter().for_each(|old| self.shared.ledger.missed(old));
             self.shared.ledger.rename(Name { recording: self.recording, position }, addr, len);
         }
     }
