@@ -11,7 +11,6 @@ use isthmus_lab::work::{SinkMode, sink_server, source_server};
 use isthmus_lab::{Level, Network, WanLab};
 use isthmus_tests::{
     Bed, Plan, SOURCE, Transfer, download, eventually, is_full, loopback, moves_again, programs, random,
-    within,
 };
 use isthmus_types::Side;
 use std::fs::{self, File};
@@ -26,7 +25,7 @@ const BOTH: [Side; 2] = [Side::Client, Side::Server];
 const WARM: u64 = 300_000;
 
 /// Passes in both directions after which everything has to be warm again.
-const WARMING_PASSES_MAX: usize = 6;
+const WARMING_PASSES_MAX: usize = 12;
 
 /// How soon an application is told that its connection is lost.
 const PROMPT: Duration = Duration::from_secs(5);
@@ -632,5 +631,4 @@ fn nothing_is_lost_when_everything_goes_wrong_at_once() {
         after.join().unwrap();
     }
     eventually("everything is over", || bed.open_connections() == 0);
-    let _ = within(Duration::ZERO);
 }
