@@ -127,6 +127,8 @@ fn killed(side: Side) {
     let before = running.bytes();
     let why = running.fails_within(PROMPT);
     assert!(why.contains("reset"), "a part must not look like the whole: {why}");
+    // The other side has noticed the kill by now; until the link is up again, it would refuse a retry.
+    bed.ready();
     let retry = bed.download();
     moves_again("a retry after a kill", || retry.bytes());
     let cost = bed.wan_cost(|| retry.join().unwrap());
@@ -158,6 +160,7 @@ fn killed_while_uploading(side: Side) {
     running.fails_within(PROMPT);
     eventually("the sink sees an error", || bed.sink.errors() == 1);
     assert!(bed.receipts.all().is_empty(), "half an upload was taken for a whole one");
+    bed.ready();
     let retry = bed.upload(&bed.content);
     moves_again("an upload after a kill", || retry.bytes());
     retry.join().unwrap();

@@ -317,7 +317,14 @@ impl Encoder {
         };
         let bytes = Bytes::from(envelope.put(None, &[]));
         let end = self.position - self.draft.lan as u64;
-        self.flight.push_back(Flight { end, new: 0, base: Vec::new(), runs: Vec::new(), kept: Vec::new(), _pins: Vec::new() });
+        self.flight.push_back(Flight {
+            end,
+            new: 0,
+            base: Vec::new(),
+            runs: Vec::new(),
+            kept: Vec::new(),
+            _pins: Vec::new(),
+        });
         let stats = Stats { wire: bytes.len() as u64, ..Stats::default() };
         Some(Encoded { bytes, stats })
     }
