@@ -304,7 +304,7 @@ fn a_peer_that_comes_late_is_used_from_then_on() {
     bed.pair.start_end(Side::Client).unwrap();
     bed.not_ready(Side::Client, "peer_absent");
     bed.passes_through("peer_absent");
-    bed.logs(Side::Client, &["WARN", "peer is down"]);
+    bed.logs(Side::Client, &["WARN", "peer not reached"]);
     // One that began while there was no peer goes on as it began.
     let early = bed.download();
     early.reach(1);
