@@ -12,7 +12,15 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &client::Arguments) -> Result<(), Failure> {
-    let Some(loaded) = client::offline(&arguments.command)? else { return Ok(()) };
-    let log = loaded.config.log.clone();
-    cli::run(&log, &loaded.warnings, isthmus_app::client::run(loaded.config))
+    match client::offline(&arguments.command)? {
+        None => Ok(()),
+        Some(client::Start::Proxy(loaded)) => {
+            let log = loaded.config.log.clone();
+            cli::run(&log, &loaded.warnings, isthmus_app::client::run(loaded.config))
+        }
+        Some(client::Start::Agent(agent)) => {
+            let (log, warnings) = (agent.loaded.config.log.clone(), agent.loaded.warnings.clone());
+            cli::run(&log, &warnings, isthmus_app::agent::run(agent))
+        }
+    }
 }

@@ -8,8 +8,8 @@ use std::time::{Instant, SystemTime};
 
 use isthmus_control::{Admin, AdminOptions};
 use isthmus_telemetry::{
-    AdmissionStatus, InnerStatus, PeerCounters, PeerState, PeerStatus, Source, Status, StoreState,
-    StoreStatus, Telemetry,
+    AdmissionStatus, InnerStatus, LinkError, LinkList, PeerCounters, PeerState, PeerStatus, Source, Status,
+    StoreState, StoreStatus, Telemetry,
 };
 use isthmus_types::{Reason, Side};
 
@@ -30,6 +30,7 @@ impl Source for Lonely {
                 state: PeerState::Down { reason: Reason::PeerAbsent, detail: "nobody answers there".into() },
                 since: SystemTime::now(),
                 rtt: None,
+                clock_ahead_ms: None,
                 version: String::new(),
                 channels_busy: 0,
                 channels_pooled: 0,
@@ -51,9 +52,16 @@ impl Source for Lonely {
             },
             admission: AdmissionStatus::default(),
             certificates: vec![],
+            key_sources: vec![],
             draining: false,
             inner: InnerStatus::default(),
+            agent: None,
+            location: None,
         }
+    }
+
+    fn links(&self) -> Result<LinkList, LinkError> {
+        Ok(LinkList::default())
     }
 }
 

@@ -2,57 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test is what a panic here means")]
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus-server"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ISTHMUS_") {
-            command.env_remove(name);
-        }
-    }
-    command
-}
-
-fn server(arguments: &[&str]) -> Output {
-    program().args(arguments).output().unwrap()
-}
-
-fn ok(arguments: &[&str]) -> String {
-    let output = server(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn fails(arguments: &[&str], status: i32) -> String {
-    let output = server(arguments);
-    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", stderr(&output));
-    stderr(&output)
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// A configuration with certificates, in `dir`.
-fn configured(dir: &Path) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../certs/demo.sh");
-    let made = Command::new("sh")
-        .arg(script)
-        .arg(dir)
-        .args(["proxy.example", "192.0.2.7", "2001:db8::7"])
-        .env("ISTHMUS_SERVER", env!("CARGO_BIN_EXE_isthmus-server"))
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", stderr(&made));
-    let file = dir.join("server.toml");
-    let text = "[tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nca = \"ca.pem\"\ncrl = \"ca/crl.pem\"\n\n\
-                [[allow]]\ndestination = \"127.0.0.1\"\n";
-    fs::write(&file, text).unwrap();
-    file.to_str().unwrap().to_string()
-}
+use common::{configured, fails, ok, program, server, stderr};
 
 #[test]
 fn wrong_arguments_end_with_64_and_help_with_0() {
@@ -187,15 +142,9 @@ fn status_without_a_proxy_ends_with_69() {
 fn a_reader_that_goes_away_is_no_crash() {
     let dir = tempfile::tempdir().unwrap();
     let file = configured(dir.path());
-    let mut child = program()
-        .args(["check", "--config", &file])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = program().args(["check", "--config", &file]).stdout(writer).output().unwrap();
     assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(74));
 }

@@ -1,16 +1,24 @@
-//! Writes the corpus of the fuzz targets anew, all but the configurations, which are kept by hand.
+//! Writes the corpus of the fuzz targets anew, all but the configurations and the SMB messages (`smb-wire`, `smb-transport`),
+//! which are kept by hand: those named `captured` were sent by Samba and its clients, with accounts made for that.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program that cannot go on has failed")]
+
+#[path = "../../crates/proto/smb-crypto/tests/support/compress.rs"]
+mod compress;
+#[path = "../../crates/proto/smb-session/tests/support/mod.rs"]
+mod smb_stage;
 
 use bytes::{Bytes, BytesMut};
 use isthmus_reduction::content::{ChunkKey, ChunkMeta, ContentStore};
 use isthmus_reduction::frame::Feedback;
+use isthmus_smb_crypto::{Cipher, NonceSource, Sealer, TRANSFORM_HEADER_LEN};
 use isthmus_store::footer::Contents;
 use isthmus_store::format::{FRAME_HEADER_LEN, SegmentHeader, TRAILER_LEN, Trailer};
-use isthmus_tests::random;
 use isthmus_tests::sample::{Proxy, encode, first_content, first_recording, pack};
+use isthmus_tests::{kerberos, random};
 use isthmus_tunnel::{Ack, Frame, Hello, Message, Open};
 use isthmus_types::{Domain, Reason, RecordingId, Side, StoreId};
+use smb_stage::ends::{Ends, File, GMAC, Protection, Setting};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +27,10 @@ fn main() {
     reduction_frames();
     reduction_feedback();
     store();
+    smb_tokens();
+    smb_key_files();
+    smb_compression();
+    smb_messages();
 }
 
 fn folder(target: &str) -> PathBuf {
@@ -38,6 +50,8 @@ fn tunnel_frames() {
             port: 445,
             domain: Domain("label:finance".into()),
             reduce: true,
+            structured: true,
+            accelerated: false,
             recording: 0x0123_4567_89ab_cdef,
             source: source.parse().unwrap(),
         }))
@@ -50,6 +64,7 @@ fn tunnel_frames() {
         generation: 12,
         instance: [8; 16],
         software: "isthmus 0.1.0".into(),
+        clock_ms: Some(1_790_000_000_000),
     };
     let session = [
         open("fs1.example", "192.0.2.1:50000"),
@@ -160,4 +175,111 @@ fn store() {
     // The footer's content is followed by a check whose length does not matter here.
     let body = (start..=end).rev().map(|end| &file[start..end]).find(|body| Contents::decode(body).is_some());
     write("store-records", "footer", body.expect("a footer"));
+}
+
+/// The tokens of two real authentications, and a Kerberos exchange in plaintext.
+fn smb_tokens() {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/proto/smb-auth/tests/vectors");
+    let read = |name: String| Bytes::from(fs::read(vectors.join(name)).unwrap());
+    let ntlm: Vec<Bytes> = (1..=4).map(|number| read(format!("ntlm-{number}.bin"))).collect();
+    let kerberos: Vec<Bytes> = (1..=2).map(|number| read(format!("kerberos-{number}.bin"))).collect();
+    for (number, token) in ntlm.iter().chain(&kerberos).enumerate() {
+        write("smb-spnego", &format!("captured-{number}"), token);
+    }
+    // Without SPNEGO around it.
+    let bare = ntlm[2].windows(8).position(|bytes| bytes == b"NTLMSSP\0").unwrap();
+    write("smb-spnego", "ntlm", &ntlm[2][bare..]);
+    write("smb-ntlm", "captured", &pack(&ntlm));
+    write("smb-kerberos", "captured", &pack(&kerberos));
+    let plain = kerberos::plaintexts();
+    let [request, reply] = kerberos::exchange([&plain[0], &plain[1], &plain[2]]);
+    write("smb-kerberos", "sealed", &pack(&[request.into(), reply.into()]));
+    write("smb-kerberos", "plain", &pack(&plain.map(Bytes::from)));
+}
+
+fn smb_key_files() {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/proto/smb-auth/tests/vectors");
+    let keytab = fs::read(vectors.join("cifs.keytab")).unwrap();
+    write("smb-key-files", "keytab", &keytab);
+    // A hole, as a deleted entry leaves it, and the entries after it.
+    let hole = [5, 2, 0xff, 0xff, 0xff, 0xf8, 0, 0, 0, 0, 0, 0, 0, 0];
+    write("smb-key-files", "keytab-with-hole", &[&hole[..], &keytab[2..]].concat());
+    let hash = "FC525C9683E8FE067095BA2DDC971889";
+    let lines = format!(
+        "# made by hand\nalice:1000:X:{hash}:[U          ]:LCT-00000000:\r\nWAN\\bob:1:X:{hash}:\n\
+         b:1:X:NO PASSWORDXXXXXXXXXXXXXXXXXXXXX:[NU]:\n"
+    );
+    write("smb-key-files", "smbpasswd", lines.as_bytes());
+}
+
+/// Data of each algorithm behind its number and length, and messages of both kinds.
+fn smb_compression() {
+    let text: Vec<u8> =
+        (0..300u32).flat_map(|n| format!("row {} of many; ", n * n % 97).into_bytes()).collect();
+    let len = (text.len() as u32).to_le_bytes();
+    let packed = [compress::lznt1(&text), compress::lz77(&text), compress::huffman(&text)];
+    let mut chain = [b"\xfcSMB", &(text.len() as u32 * 4 + 10_000).to_le_bytes()[..]].concat();
+    let mut add = |kind: u8, original: &[u8], data: &[u8]| {
+        chain.extend([kind, 0, u8::from(kind == 0), 0]);
+        chain.extend(((original.len() + data.len()) as u32).to_le_bytes());
+        chain.extend([original, data].concat());
+    };
+    add(0, &[], &text);
+    write("smb-compression", "none", &[&[0][..], &len[..3], &text].concat());
+    for ((name, data), kind) in ["lznt1", "lz77", "huffman"].iter().zip(&packed).zip(1..) {
+        write("smb-compression", name, &[&[kind][..], &len[..3], data].concat());
+        let unchained = [b"\xfcSMB", &len[..], &[kind, 0, 0, 0, 5, 0, 0, 0], b"front", data].concat();
+        write("smb-compression", &format!("message-{name}"), &unchained);
+        add(kind, &len, data);
+    }
+    let pattern = [b'A', 0, 0, 0, 0x10, 0x27, 0, 0];
+    add(4, &[], &pattern);
+    write("smb-compression", "pattern", &[&[4, 0x10, 0x27, 0][..], &pattern].concat());
+    write("smb-compression", "message-chained", &chain);
+}
+
+/// Messages of a made-up session, as LAN bytes of both sides and as what crosses, and what may stand inside encrypted ones.
+fn smb_messages() {
+    for protection in [Protection::Signed, Protection::Sealed] {
+        // As the target has them: one that signs has no cipher.
+        let cipher = GMAC.cipher.filter(|_| protection == Protection::Sealed);
+        let mut ends = Ends::new(Setting { protection, cipher, ..GMAC });
+        let begin = ends.begin();
+        let mut messages = ends.unusual(0);
+        messages.extend(ends.small_read(&File::new(1, 4_096), &[7; 4_096]));
+        messages.retain(|(_, message)| message.len() < 8_000);
+        let mark = |from_server: bool, rest: u8, bytes: &[u8]| -> Bytes {
+            [&[rest | u8::from(from_server)], bytes].concat().into()
+        };
+        let sealed = u8::from(protection == Protection::Sealed);
+        let lan: Vec<Bytes> =
+            messages.iter().map(|(from_server, message)| mark(*from_server, 0x7c, message)).collect();
+        write("smb-stage", &format!("lan-{sealed}"), &[&[sealed], &pack(&lan)[..]].concat());
+        let mut pair = smb_stage::Pair::new(Some(smb_stage::ends::Fixed::new(smb_stage::ends::KEY)));
+        for (from_server, message) in &begin {
+            pair.pass(*from_server, message);
+        }
+        let mut crossed = Vec::new();
+        for (from_server, message) in &messages {
+            let mut input = BytesMut::from(&smb_stage::frame(message)[..]);
+            let crossing = pair.way(*from_server).intake.take(&mut input).unwrap().unwrap();
+            crossed.push(mark(*from_server, 0x82, &crossing.structure));
+            crossed.extend(crossing.content.iter().map(|piece| mark(*from_server, 0x86, piece)));
+        }
+        write("smb-stage", &format!("wan-{sealed}"), &[&[sealed], &pack(&crossed)[..]].concat());
+    }
+    let mut ends = Ends::new(Setting { protection: Protection::Sealed, ..GMAC });
+    ends.begin();
+    let (_, sealed) = ends.unusual(0).swap_remove(0);
+    let plain = ends.open(&sealed, false);
+    let length = (plain.len() as u32).to_le_bytes();
+    let compressed = [b"\xfcSMB", &length[..], &[0, 0, 1, 0], &length, &plain].concat();
+    let cipher = Cipher::Aes128Gcm;
+    let mut opens = [&[0; TRANSFORM_HEADER_LEN], &plain[..]].concat();
+    let mut sealer = Sealer::new(cipher, &[0x5a; 16], NonceSource::new(cipher, [1; 7])).unwrap();
+    sealer.seal(1, &mut opens).unwrap();
+    write("smb-transform", "opens", &opens);
+    write("smb-transform", "nested", &sealed);
+    write("smb-transform", "compound", &plain);
+    write("smb-transform", "compressed", &compressed);
 }

@@ -6,7 +6,7 @@ use crate::transfer::{Transfer, download, random, upload};
 use bytes::Bytes;
 use isthmus_lab::Place;
 use isthmus_lab::metrics::Metrics;
-use isthmus_lab::pair::{Binaries, Carried, Pair, PairOptions, PairSpec};
+use isthmus_lab::pair::{Binaries, Carried, KeyOptions, Pair, PairOptions, PairSpec};
 use isthmus_lab::wan::{RelayWan, WanShape};
 use isthmus_lab::work::{Receipts, Service, SinkMode, echo_server, sink_server, source_server};
 use isthmus_types::Side;
@@ -28,6 +28,9 @@ const PORT_FIRST: u16 = 12_000;
 
 /// Lines of each log that a failed test shows.
 const LOG_LINES_SHOWN: usize = 60;
+
+/// Rate of a link that is told to hurry.
+const HURRY_MBIT: u64 = 200;
 
 static NEXT_PORT: AtomicU16 = AtomicU16::new(PORT_FIRST);
 
@@ -83,6 +86,7 @@ impl Plan {
             server_set: Vec::new(),
             encryption: true,
             log_level: "info".into(),
+            keys: None,
         };
         Plan {
             content: random(len, seed),
@@ -93,15 +97,22 @@ impl Plan {
         }
     }
 
-    /// A link of so many Mbit/s and 20 ms, so that a transfer takes long enough for something to happen in its middle.
+    /// A link of so many Mbit/s and 20 ms, so that a transfer takes long enough for something to happen in its middle,
+    /// also when this process stands still for a second. See [`Bed::hurry`].
     pub fn slow(mut self, mbit: u64) -> Plan {
-        self.shape = WanShape::symmetric(Duration::from_millis(20), Some(mbit * 1_000_000));
+        self.shape = slow(mbit);
         self
     }
 
     /// Lets connections that the pair cannot carry go straight to their target.
     pub fn passing(mut self) -> Plan {
         self.passes = true;
+        self
+    }
+
+    /// Keys of SMB sessions for the server-side proxy.
+    pub fn keys(mut self, keys: KeyOptions) -> Plan {
+        self.options.keys = Some(keys);
         self
     }
 
@@ -170,6 +181,11 @@ impl Bed {
     #[track_caller]
     pub fn ready(&mut self) {
         self.pair.wait_ready(within(Duration::from_secs(30))).unwrap();
+    }
+
+    /// From now on the link is fast, if not as fast as the machine: what was to happen in mid-transfer has happened.
+    pub fn hurry(&self) {
+        self.wan.set_shape(slow(HURRY_MBIT));
     }
 
     /// Starts a proxy that was stopped or killed, and waits until both are ready.
@@ -342,6 +358,10 @@ impl Drop for Bed {
             }
         }
     }
+}
+
+fn slow(mbit: u64) -> WanShape {
+    WanShape::symmetric(Duration::from_millis(20), Some(mbit * 1_000_000))
 }
 
 fn copy(from: &Path, to: &Path) {

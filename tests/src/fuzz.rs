@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Seconds a target gets when `ISTHMUS_FUZZ_SECONDS` does not say otherwise.
-const SECONDS: u64 = 10;
+/// Time that all targets have together when `ISTHMUS_FUZZ_SECONDS` does not say how many seconds each has.
+const TIME_IN_ALL: Duration = Duration::from_secs(80);
 
 /// Longest input.
 const INPUT_BYTES_MAX: usize = 400 << 10;
@@ -33,23 +33,23 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-/// Runs a target over its corpus as it is, then over mutations of it until the time is over.
+/// Runs a target, one of `targets`, over its corpus as it is, then over mutations of it until the time is over.
 ///
 /// # Panics
 /// When the target does, or when memory grows beyond the target's limit; the message names the file with the input.
-pub fn fuzz(target: &Target) {
+pub fn fuzz(target: &Target, targets: u32) {
     let corpus = corpus(target.name);
     let seed = match std::env::var("ISTHMUS_FUZZ_SEED") {
         Ok(text) => text.parse().expect("a number"),
         Err(_) => fastrand::u64(..),
     };
-    let seconds =
-        std::env::var("ISTHMUS_FUZZ_SECONDS").map_or(SECONDS, |text| text.parse().expect("a number"));
-    println!("{}: {} inputs, {seconds} s, seed {seed}", target.name, corpus.len());
+    let time = std::env::var("ISTHMUS_FUZZ_SECONDS")
+        .map_or(TIME_IN_ALL / targets, |seconds| Duration::from_secs(seconds.parse().expect("a number")));
+    println!("{}: {} inputs, {time:?}, seed {seed}", target.name, corpus.len());
     let mut random = Rng::with_seed(seed);
     corpus.iter().for_each(|input| try_one(target, input, seed));
     let before = resident_peak();
-    let deadline = Instant::now() + Duration::from_secs(seconds);
+    let deadline = Instant::now() + time;
     let mut tried = 0_u64;
     while Instant::now() < deadline {
         let mut last = Vec::new();

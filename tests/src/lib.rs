@@ -5,6 +5,7 @@
 
 mod bed;
 mod fuzz;
+pub mod kerberos;
 mod programs;
 pub mod sample;
 mod stranger;
@@ -15,5 +16,5 @@ pub use bed::{Bed, ECHO, Plan, SINK, SOURCE, loopback};
 pub use fuzz::{Target, fuzz};
 pub use programs::programs;
 pub use stranger::{Stranger, hello_of, tls_files};
-pub use time::{MOVING_AGAIN, eventually, is_full, moves_again, patience, within};
-pub use transfer::{Transfer, connect, download, random, upload};
+pub use time::{eventually, is_full, patience, within};
+pub use transfer::{MOVING_AGAIN, Transfer, connect, download, moves_again, random, upload};

@@ -104,6 +104,8 @@ impl Stranger {
             port: target.port(),
             domain: Domain(domain.into()),
             reduce: true,
+            structured: true,
+            accelerated: false,
             recording,
             source: SocketAddr::from(([192, 0, 2, 1], 5)),
         };

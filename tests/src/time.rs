@@ -2,11 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// How soon traffic has to move again when a fault has ended.
-pub const MOVING_AGAIN: Duration = Duration::from_secs(5);
-
 /// How often a condition is looked at.
-const POLL: Duration = Duration::from_millis(20);
+pub(crate) const POLL: Duration = Duration::from_millis(20);
 
 /// Factor by which `ISTHMUS_TEST_PATIENCE` stretches every deadline, for machines that do other work as well.
 pub fn patience() -> f64 {
@@ -31,19 +28,4 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         std::thread::sleep(POLL);
     }
-}
-
-/// Called at a fault's end: `progress` has to grow within [`MOVING_AGAIN`].
-#[track_caller]
-pub fn moves_again(what: &str, progress: impl Fn() -> u64) {
-    let (start, before) = (Instant::now(), progress());
-    while progress() <= before {
-        assert!(
-            start.elapsed() < within(MOVING_AGAIN),
-            "{what}: still at byte {before} after {:?}",
-            start.elapsed()
-        );
-        std::thread::sleep(POLL);
-    }
-    println!("{what}: moving again after {} ms", start.elapsed().as_millis());
 }

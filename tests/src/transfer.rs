@@ -1,6 +1,6 @@
 //! Transfers on threads of their own that check every byte and tell how far they are.
 
-use crate::time::within;
+use crate::time::{POLL, within};
 use bytes::Bytes;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// A read or write that takes longer than this, stretched, has failed.
 const STUCK: Duration = Duration::from_secs(60);
+
+/// How soon traffic has to move again when a fault has ended.
+pub const MOVING_AGAIN: Duration = Duration::from_secs(5);
 
 /// Size of reads and writes.
 const IO_BYTES: usize = 64 << 10;
@@ -91,6 +94,21 @@ impl Transfer {
         let thread = std::thread::spawn(move || work(stream, &counted, &told));
         Transfer { bytes, held, thread, socket }
     }
+}
+
+/// Called at a fault's end: the transfer has to move within [`MOVING_AGAIN`], or to be over, as a fast one may be.
+#[track_caller]
+pub fn moves_again(what: &str, transfer: &Transfer) {
+    let (start, before) = (Instant::now(), transfer.bytes());
+    while transfer.bytes() <= before && !transfer.is_over() {
+        assert!(
+            start.elapsed() < within(MOVING_AGAIN),
+            "{what}: still at byte {before} after {:?}",
+            start.elapsed()
+        );
+        std::thread::sleep(POLL);
+    }
+    println!("{what}: moving again after {} ms", start.elapsed().as_millis());
 }
 
 /// Connects, with limits on how long a read or write may take.

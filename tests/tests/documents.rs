@@ -70,10 +70,13 @@ fn the_readme_has_a_row_for_each_figure() {
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
         .map(|(name, _)| name)
         .collect();
-    let source = read("crates/xtask/src/bench/figures.rs");
-    let list = source.split_once("pub const FIGURES").unwrap().1.split_once("];").unwrap().0;
-    let measured: BTreeSet<&str> =
-        list.split("figure(").skip(1).map(|rest| rest.split('"').nth(1).unwrap()).collect();
+    let sources = ["crates/xtask/src/bench/figures.rs", "crates/xtask/src/bench/accel/figures.rs"].map(read);
+    let mut measured = BTreeSet::new();
+    for source in &sources {
+        let list = source.split_once("const FIGURES").unwrap().1.split_once("\n];").unwrap().0;
+        let calls = list.split("figure(").skip(1).chain(list.split("seconds(").skip(1));
+        measured.extend(calls.map(|rest| rest.split('"').nth(1).unwrap()));
+    }
     assert_eq!(shown, measured);
 }
 

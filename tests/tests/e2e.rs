@@ -168,7 +168,7 @@ fn a_reader_that_stops_bounds_memory_and_gets_everything_later() {
     // The other direction and other connections do not mind.
     bed.upload(&random(MIB, 6)).join().unwrap();
     slow.hold(false);
-    moves_again("a reader that reads again", || slow.bytes());
+    moves_again("a reader that reads again", &slow);
     slow.join().unwrap();
 }
 
@@ -358,7 +358,7 @@ fn a_full_server_side_has_its_client_side_pass_through() {
 
 /// Tells a proxy to stop in the middle of a download: it ends only when the download has.
 fn drains(side: Side) {
-    let mut bed = Plan::new(12 * MIB, 13).slow(60).passing().start();
+    let mut bed = Plan::new(12 * MIB, 13).slow(24).passing().start();
     let running = bed.download();
     running.reach(2 << 20);
     bed.pair.end_mut(side).process().unwrap().terminate().unwrap();
@@ -373,6 +373,7 @@ fn drains(side: Side) {
             "nothing new is taken"
         );
     }
+    bed.hurry();
     running.join().unwrap();
     let status = bed.pair.end_mut(side).process().unwrap().wait(within(Duration::from_secs(20))).unwrap();
     assert!(status.success(), "{status}");
@@ -423,10 +424,11 @@ fn a_reader_that_stops_does_not_stop_three_others_of_the_same_file() {
 
 #[test]
 fn a_client_that_aborts_and_retries_pays_only_for_the_rest() {
-    let bed = Plan::new(32 * MIB, 16).slow(200).start();
+    let bed = Plan::new(32 * MIB, 16).slow(70).start();
     let first = bed.download();
     first.reach(20 << 20);
     first.abort();
+    bed.hurry();
     bed.counts(Side::Server, "isthmus_connections_total", &[("reason", "application_reset")]);
     let retry = bed.wan_cost(|| download(bed.through(SOURCE), &bed.content).join().unwrap());
     println!("the retry cost {retry} bytes");

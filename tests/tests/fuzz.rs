@@ -3,6 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
+#[path = "fuzz/smb.rs"]
+mod smb;
+#[path = "../../crates/proto/smb-session/tests/support/mod.rs"]
+mod smb_stage;
+#[path = "../../crates/proto/smb-wire/tests/walk/mod.rs"]
+mod smb_walk;
+
 use bytes::{Bytes, BytesMut};
 use isthmus_config::{ClientConfig, Overrides, ServerConfig};
 use isthmus_reduction::decoder::{Decoder, Delivery, Intake};
@@ -19,9 +26,37 @@ use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 
-#[test]
-fn tunnel_frames() {
-    fuzz(&Target { name: "tunnel-frames", growth_max: 64 * MIB, run: tunnel_frames_target });
+/// A test for each target: its name, its corpus, how much the process may grow, and what is run.
+macro_rules! targets {
+    ($($test:ident: $corpus:literal, $growth_max:expr, $run:path;)*) => {
+        /// How many there are, which share the time of a short run.
+        const TARGETS: u32 = [$(stringify!($test)),*].len() as u32;
+        $(
+            #[test]
+            fn $test() {
+                fuzz(&Target { name: $corpus, growth_max: $growth_max, run: $run }, TARGETS);
+            }
+        )*
+    };
+}
+
+targets! {
+    tunnel_frames: "tunnel-frames", 64 * MIB, tunnel_frames_target;
+    reduction_frames: "reduction-frames", 160 * MIB, reduction_frames_target;
+    reduction_tokens: "reduction-frames", 32 * MIB, reduction_tokens_target;
+    reduction_feedback: "reduction-feedback", 64 * MIB, reduction_feedback_target;
+    store_records: "store-records", 64 * MIB, store_records_target;
+    store_files: "store-files", 96 * MIB, store_files_target;
+    smb_wire: "smb-wire", 64 * MIB, smb_walk::message;
+    smb_transport: "smb-transport", 64 * MIB, smb_walk::stream;
+    smb_spnego: "smb-spnego", 64 * MIB, smb::spnego;
+    smb_ntlm: "smb-ntlm", 64 * MIB, smb::ntlm;
+    smb_kerberos: "smb-kerberos", 64 * MIB, smb::kerberos;
+    smb_key_files: "smb-key-files", 64 * MIB, smb::key_files;
+    smb_transform: "smb-transform", 64 * MIB, smb::transform;
+    smb_compression: "smb-compression", 64 * MIB, smb::compression;
+    smb_stage: "smb-stage", 64 * MIB, smb::stage;
+    configuration: "configuration", 64 * MIB, configuration_target;
 }
 
 /// Decodes a stream of frames, checks that each has one encoding, and shows them to both kinds of endpoint.
@@ -49,11 +84,6 @@ fn tunnel_frames_target(input: &[u8]) {
             while place.as_mut().is_some_and(|endpoint| endpoint.recv(Instant::now()).is_some()) {}
         }
     }
-}
-
-#[test]
-fn reduction_frames() {
-    fuzz(&Target { name: "reduction-frames", growth_max: 160 * MIB, run: reduction_frames_target });
 }
 
 /// A decoder that already knows one recording takes in a sequence of frames and repairs.
@@ -86,11 +116,6 @@ fn take(decoder: &mut Decoder, frame: &[u8]) -> Result<(), isthmus_reduction::de
     }
 }
 
-#[test]
-fn reduction_tokens() {
-    fuzz(&Target { name: "reduction-frames", growth_max: 32 * MIB, run: reduction_tokens_target });
-}
-
 /// The parts of a frame by themselves, without the proofs that keep most mutations out of a decoder.
 fn reduction_tokens_target(input: &[u8]) {
     for record in records(input) {
@@ -103,11 +128,6 @@ fn reduction_tokens_target(input: &[u8]) {
             assert_eq!(Head::parse(&again, delta, &mut None).unwrap(), head);
         }
     }
-}
-
-#[test]
-fn reduction_feedback() {
-    fuzz(&Target { name: "reduction-feedback", growth_max: 64 * MIB, run: reduction_feedback_target });
 }
 
 /// An encoder with frames in flight is told all manner of things.
@@ -125,11 +145,6 @@ fn reduction_feedback_target(input: &[u8]) {
         encoder.progress(record.len() as u64 % 4, u64::from(record[0]));
     }
     encoder.abandon();
-}
-
-#[test]
-fn store_records() {
-    fuzz(&Target { name: "store-records", growth_max: 64 * MIB, run: store_records_target });
 }
 
 /// The parts of a segment file as such, and the content of a footer, which in a file stands behind a check.
@@ -157,11 +172,6 @@ fn store_records_target(input: &[u8]) {
     }
 }
 
-#[test]
-fn store_files() {
-    fuzz(&Target { name: "store-files", growth_max: 96 * MIB, run: store_files_target });
-}
-
 /// A whole segment file: checked and opened as if the disk had given it.
 fn store_files_target(input: &[u8]) {
     let dir = tempfile::tempdir().unwrap();
@@ -179,11 +189,6 @@ fn store_files_target(input: &[u8]) {
         }
         store.stats();
     }
-}
-
-#[test]
-fn configuration() {
-    fuzz(&Target { name: "configuration", growth_max: 64 * MIB, run: configuration_target });
 }
 
 /// Both sides' files; what is wrong has to come with a place and words, and what is right has to print and read back.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use isthmus_certs::{Authority, Identity, IssueRequest, Role, Validity};
 use isthmus_net::{Acceptor, AcceptorConfig, LocalHello, Receiver, TlsSource};
 use isthmus_reduction::decoder::proof_of_new;
-use isthmus_reduction::frame::{Coding, Envelope, Feedback, Head, RUN_PROOF_BYTES, Token};
+use isthmus_reduction::frame::{Coding, Envelope, Feedback, Head, Lane, RUN_PROOF_BYTES, Token};
 use isthmus_reduction::ledger::Name;
 use isthmus_tests::{
     Bed, ECHO, Plan, Stranger, connect, eventually, hello_of, moves_again, random, tls_files,
@@ -255,6 +255,7 @@ fn plain(bytes: &[u8]) -> Bytes {
     Head { base: Vec::new(), tokens: vec![Token::New { len: bytes.len() as u32 }] }
         .put(&mut head, false, None);
     let envelope = Envelope {
+        lane: Lane::Plain,
         commit: true,
         head_packed: false,
         head_reset: false,
@@ -275,6 +276,7 @@ fn reference(recording: u64, bytes: &[u8]) -> Bytes {
     let mut proof = [0; RUN_PROOF_BYTES];
     proof.copy_from_slice(&blake3::hash(bytes).as_bytes()[..RUN_PROOF_BYTES]);
     let envelope = Envelope {
+        lane: Lane::Plain,
         commit: true,
         head_packed: false,
         head_reset: false,
@@ -413,7 +415,7 @@ fn sessions_full_of_nonsense_end_alone() {
     assert!(bed.receipts.all().is_empty());
     bed.counts(Side::Server, "isthmus_connections_total", &[("reason", "peer_misbehaved")]);
     let next = bed.download();
-    moves_again("an honest download after much nonsense", || next.bytes());
+    moves_again("an honest download after much nonsense", &next);
     next.join().unwrap();
     let (memory, _) = bed.memory(Side::Server);
     assert!(memory < 250 << 20, "{memory} bytes resident");

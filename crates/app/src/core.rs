@@ -1,16 +1,17 @@
 //! What all connections of one proxy share.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use isthmus_config::CompressionLevel;
-use isthmus_net::PeerInfo;
+use isthmus_net::{BEAT, PeerInfo, next_beat};
 use isthmus_reduction::content::{Addr, ContentStore, LedgerId};
 use isthmus_reduction::ledger::Ledger;
 use isthmus_reduction::shared::Shared;
 use isthmus_reduction::similar::{SLOTS_MAX, Similar};
-use isthmus_store::{OpenError, Store, StoreKey};
+use isthmus_smb_session::{Connection, KeySource, SessionTable};
+use isthmus_store::{KEY_LEN, OpenError, Store, StoreKey};
 use isthmus_telemetry::{Level, Telemetry};
 use isthmus_types::limits::WINDOW_LAN_BYTES;
 use isthmus_types::{Domain, Side, StoreId};
@@ -18,6 +19,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::AppError;
 use crate::admission::Admission;
+use crate::lanes::Stage;
 use crate::watch::Watch;
 
 /// Interval of telemetry's own clock.
@@ -28,6 +30,9 @@ const PRUNE: Duration = Duration::from_secs(30);
 /// Names of peers whose stores are remembered, and stores of each, to tell when one is another than before.
 const PEERS_NOTED_MAX: usize = 1024;
 const STORES_NOTED_MAX: usize = 16;
+
+/// File servers whose sessions are followed over several connections.
+const SESSION_TABLES_MAX: usize = 1024;
 
 /// The ledger of one peer and domain, and a bell that rings when it has grown.
 pub(crate) struct PeerLedger {
@@ -46,13 +51,22 @@ pub(crate) struct Core {
     pub side: Side,
     pub telemetry: Arc<Telemetry>,
     pub admission: Admission,
-    pub store: StoreState,
+    /// Empty while the key of an agent's store is awaited.
+    store: OnceLock<StoreState>,
+    waiting: StoreState,
     pub started: SystemTime,
     pub compression: CompressionLevel,
     /// LAN bytes that a direction may be ahead of what the peer has delivered.
     pub window: u64,
     /// Turns true when the proxy is told to stop.
     pub draining: watch::Sender<bool>,
+    /// On the server side, who may be given session keys. Set before the first session.
+    pub keys: std::sync::OnceLock<crate::keys::Keys>,
+    /// Whether SMB is understood.
+    smb: isthmus_config::Smb,
+    /// How far round trips are removed, and where.
+    policy: isthmus_smb_session::Policy,
+    session_tables: Mutex<HashMap<String, Arc<SessionTable>>>,
     similar: Arc<Similar>,
     ledgers: Mutex<HashMap<LedgerId, Arc<PeerLedger>>>,
     /// The stores that each peer, by the name in its certificate, has had in this process's life.
@@ -60,34 +74,49 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Opens the store and takes in what it remembers of peers. A store that cannot be read is no reason not to run: new
-    /// connections then fail to wire. One that another process uses is.
-    pub fn start(
+    /// A proxy's shared state without a store. New connections fail to wire until [`Core::open_store`] is called.
+    pub fn new(
         side: Side,
-        store: &isthmus_config::Store,
         limits: &isthmus_config::Limits,
         compression: CompressionLevel,
-    ) -> Result<Arc<Core>, AppError> {
-        let telemetry = Telemetry::new(std::time::Instant::now())?;
-        let mut core = Core {
+        smb: &isthmus_config::Smb,
+    ) -> Result<Core, AppError> {
+        Ok(Core {
             side,
-            telemetry,
+            telemetry: Telemetry::new(std::time::Instant::now())?,
             admission: Admission::new(limits.admission_on, limits.admission_off),
-            store: StoreState::Unusable("not opened yet".into()),
+            store: OnceLock::new(),
+            waiting: StoreState::Unusable(
+                "the server side has not given its half of the store's key yet".into(),
+            ),
             started: SystemTime::now(),
             compression,
             window: limits.window.bytes().min(WINDOW_LAN_BYTES),
             draining: watch::Sender::new(false),
+            smb: smb.clone(),
+            policy: crate::policy::policy(smb),
+            session_tables: Mutex::default(),
+            keys: std::sync::OnceLock::new(),
             similar: Arc::new(Similar::new(SLOTS_MAX)),
             ledgers: Mutex::default(),
             stores: Mutex::default(),
-        };
-        match open_store(store) {
+        })
+    }
+
+    /// Opens the store and takes in what it remembers of peers; `half` is the half of its key that is not on this machine, if
+    /// there is one. A store that cannot be read is no reason not to run: new connections then fail to wire. One that another
+    /// process uses is. Only the first call counts.
+    pub fn open_store(
+        &self,
+        store: &isthmus_config::Store,
+        half: Option<&[u8; KEY_LEN]>,
+    ) -> Result<(), AppError> {
+        match open_store(store, half) {
             Ok((store, replay)) => {
-                core.store = StoreState::Open(Arc::new(store));
+                let _ = self.store.set(StoreState::Open(Arc::new(store)));
                 let mut unreadable = 0u64;
                 for (id, note) in replay {
-                    let read = core.ledger_at(id).is_some_and(|ledger| ledger.shared.ledger.replay(&note));
+                    let read = self.ledger_at(id).is_some_and(|ledger| ledger.shared.ledger.replay(&note));
                     unreadable += u64::from(!read);
                 }
                 if unreadable > 0 {
@@ -97,24 +126,82 @@ impl Core {
             Err(error @ (OpenError::Locked { .. } | OpenError::Setting(_))) => return Err(error.into()),
             Err(error) => {
                 let text = format!("the chunk store cannot be used, connections pass through: {error}");
-                core.telemetry.event(Level::Error, &text);
-                core.store = StoreState::Unusable(error.to_string());
+                self.telemetry.event(Level::Error, &text);
+                let _ = self.store.set(StoreState::Unusable(error.to_string()));
             }
         }
-        Ok(Arc::new(core))
+        Ok(())
+    }
+
+    /// The store, or why there is none.
+    pub fn store(&self) -> &StoreState {
+        self.store.get().unwrap_or(&self.waiting)
+    }
+
+    /// Whether opening the store has been tried.
+    pub fn has_store(&self) -> bool {
+        self.store.get().is_some()
     }
 
     /// The store's identity and generation, as said to peers.
     pub fn identity(&self) -> Option<(StoreId, u64)> {
-        match &self.store {
+        match self.store() {
             StoreState::Open(store) => Some((store.identity(), store.generation())),
             StoreState::Unusable(_) => None,
         }
     }
 
+    /// What the SMB stage of a new connection needs; on the server side, with the file server and where session keys come from.
+    /// `None` if SMB is not to be understood, or the operating system has no random bytes.
+    /// `accelerated` says whether the other side may remove round trips too.
+    pub fn stage(
+        &self,
+        server: Option<(String, Arc<dyn KeySource + Send + Sync>)>,
+        accelerated: bool,
+    ) -> Option<Stage> {
+        if !self.smb.enabled {
+            return None;
+        }
+        let mut random = zeroize::Zeroizing::new([0; 32]);
+        getrandom::fill(random.as_mut_slice()).ok()?;
+        let (connection, keys) = match server {
+            Some((server, keys)) => {
+                (Connection::with_table(self.side, *random, self.session_table(server)), Some(keys))
+            }
+            None => (Connection::new(self.side, *random), None),
+        };
+        let accelerated = accelerated && !self.policy.is_off();
+        if accelerated {
+            connection.accelerate(self.policy.clone(), self.smb.early_close);
+        }
+        Some(Stage {
+            connection,
+            keys,
+            changed: Arc::default(),
+            accelerated,
+            started: std::time::Instant::now(),
+            lan_ready: Arc::default(),
+            wan_ready: Arc::default(),
+            counted: Arc::default(),
+        })
+    }
+
+    /// The sessions of a file server, which several connections may share.
+    fn session_table(&self, server: String) -> Arc<SessionTable> {
+        let mut tables = self.session_tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if tables.len() >= SESSION_TABLES_MAX {
+            // Nobody else holds it: it has no connections.
+            tables.retain(|_, table| Arc::strong_count(table) > 1);
+        }
+        if tables.len() >= SESSION_TABLES_MAX {
+            return SessionTable::new();
+        }
+        tables.entry(server).or_default().clone()
+    }
+
     /// The ledger of a peer and domain; `None` without a usable store.
     pub fn peer_ledger(&self, peer: &PeerInfo, domain: &Domain) -> Option<Arc<PeerLedger>> {
-        let StoreState::Open(store) = &self.store else { return None };
+        let StoreState::Open(store) = self.store() else { return None };
         match store.ledger(ledger_owner(&peer.name, peer.store), domain) {
             Ok(id) => self.ledger_at(id),
             Err(error) => {
@@ -147,7 +234,7 @@ impl Core {
     }
 
     fn ledger_at(&self, id: LedgerId) -> Option<Arc<PeerLedger>> {
-        let StoreState::Open(store) = &self.store else { return None };
+        let StoreState::Open(store) = self.store() else { return None };
         let make = || {
             let shared = Shared {
                 store: store.clone(),
@@ -162,17 +249,17 @@ impl Core {
 
     /// Runs the clocks of telemetry and of the ledgers until it is dropped.
     pub async fn keep_time(self: Arc<Core>) {
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut evicted, mut watch) = (0, Watch::new());
-        let mut since_prune = Duration::ZERO;
+        let mut pruned = Instant::now();
         loop {
-            tick.tick().await;
+            // With no connections there is little that changes.
+            let open: u64 = self.telemetry.connections().totals().states.iter().sum();
+            let pause = if open == 0 { BEAT * 2 } else { TICK };
+            tokio::time::sleep_until(next_beat(pause)).await;
             self.telemetry.tick(std::time::Instant::now());
             watch.look(&self);
-            since_prune += TICK;
-            if let (StoreState::Open(store), true) = (&self.store, since_prune >= PRUNE) {
-                since_prune = Duration::ZERO;
+            if let (StoreState::Open(store), true) = (self.store(), pruned.elapsed() >= PRUNE) {
+                pruned = Instant::now();
                 let now = store.stats().evicted_bytes;
                 if now != evicted {
                     evicted = now;
@@ -185,7 +272,7 @@ impl Core {
     }
 
     fn prune(&self) {
-        let StoreState::Open(store) = &self.store else { return };
+        let StoreState::Open(store) = self.store() else { return };
         let ledgers: Vec<_> = self.lock().values().cloned().collect();
         for ledger in ledgers {
             ledger.shared.ledger.prune(|addr: Addr| store.is_live(addr));
@@ -207,7 +294,10 @@ fn ledger_owner(name: &str, store: StoreId) -> StoreId {
     StoreId(owner)
 }
 
-fn open_store(config: &isthmus_config::Store) -> Result<(Store, isthmus_store::Replay), OpenError> {
+fn open_store(
+    config: &isthmus_config::Store,
+    half: Option<&[u8; KEY_LEN]>,
+) -> Result<(Store, isthmus_store::Replay), OpenError> {
     // Without encryption the key is still wanted if there is one: older segments may need it.
     let key = if config.encryption {
         if let Some(folder) = config.key_file.parent() {
@@ -219,6 +309,10 @@ fn open_store(config: &isthmus_config::Store) -> Result<(Store, isthmus_store::R
         Some(StoreKey::load(&config.key_file)?)
     } else {
         None
+    };
+    let key = match (key, half) {
+        (Some(key), Some(half)) => Some(key.combined(half)),
+        (key, _) => key,
     };
     let mut open = isthmus_store::Config::new(&config.path, config.size.bytes(), key);
     open.encrypt = config.encryption;

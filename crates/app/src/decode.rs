@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use isthmus_net::{Receiver, Sender};
-use isthmus_reduction::decoder::{Decoder, Delivery, Intake, Taken};
+use isthmus_reduction::decoder::{Delivery, Intake, Taken};
 use isthmus_reduction::frame::Feedback;
 use isthmus_reduction::ledger::Name;
 use isthmus_telemetry::{ConnectionLedger, SavedBy};
@@ -16,11 +16,12 @@ use isthmus_types::{Reason, RecordingId, Side};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::WriteHalf;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 
 use crate::core::PeerLedger;
 use crate::encode::tally;
+use crate::lanes::{self, Incoming, IncomingError};
 use crate::session::{End, FEEDBACK_MAX};
 
 /// Slices given to one write.
@@ -33,7 +34,7 @@ const UNKNOWN_WAIT_MIN: Duration = Duration::from_millis(50);
 
 /// Takes, restores and writes one direction.
 pub(crate) struct DecodeHalf {
-    pub decoder: Decoder,
+    pub decoder: Incoming,
     /// The recording of this session's other half.
     own: RecordingId,
     sender: Arc<Sender>,
@@ -43,6 +44,11 @@ pub(crate) struct DecodeHalf {
     /// Restored bytes on their way to the LAN.
     out: VecDeque<Bytes>,
     delivered: u64,
+    /// What is done beside the bytes written, and what the peer was told last.
+    ahead: i64,
+    told: u64,
+    /// Rings when there is something for the LAN that did not come from the peer.
+    bell: Option<Arc<Notify>>,
     waiting: Option<Waiting>,
     /// The peer's source has ended.
     fin: bool,
@@ -59,12 +65,13 @@ struct Waiting {
 
 impl DecodeHalf {
     pub fn new(
-        decoder: Decoder,
+        decoder: Incoming,
         own: RecordingId,
         sender: Arc<Sender>,
         peer: Arc<PeerLedger>,
         ledger: Arc<ConnectionLedger>,
         side: Side,
+        bell: Option<Arc<Notify>>,
     ) -> DecodeHalf {
         DecodeHalf {
             decoder,
@@ -75,6 +82,9 @@ impl DecodeHalf {
             side,
             out: VecDeque::new(),
             delivered: 0,
+            ahead: 0,
+            told: 0,
+            bell,
             waiting: None,
             fin: false,
             closed: false,
@@ -91,6 +101,9 @@ impl DecodeHalf {
     ) -> Result<(), End> {
         loop {
             self.refill().await?;
+            if self.fin && self.decoder.is_cut() && self.out.is_empty() {
+                return Err(End::misbehaved("the peer ended in the middle of a message".into()));
+            }
             if self.fin && !self.closed && self.out.is_empty() && self.decoder.is_drained() {
                 shut.shutdown().await.map_err(End::Lan)?;
                 self.decoder.finish();
@@ -100,7 +113,7 @@ impl DecodeHalf {
             if self.closed && encoder.is_closed() {
                 return Ok(());
             }
-            let bell = self.peer.clone();
+            let (engine, bell) = (self.bell.clone(), self.peer.clone());
             let (waits, until) =
                 self.waiting.as_ref().map_or((false, Instant::now()), |waiting| (true, waiting.until));
             tokio::select! {
@@ -113,6 +126,7 @@ impl DecodeHalf {
                     Err(closed) if closed.reason.is_none() && self.closed => return Ok(()),
                     Err(closed) => return Err(End::closed(closed)),
                 },
+                () = ring(engine.as_deref()), if self.out.is_empty() => {}
                 () = bell.changed.notified(), if waits => self.resume(false).await?,
                 () = sleep_until(until), if waits => self.resume(true).await?,
                 () = encoder.closed(), if self.closed => return Ok(()),
@@ -120,12 +134,30 @@ impl DecodeHalf {
         }
     }
 
+    /// Takes what still comes when both directions have ended, until the session is over.
+    pub async fn settle(&mut self, receiver: &mut Receiver) {
+        while let Ok(message) = receiver.recv().await {
+            if let Message::Feedback(bytes) = message
+                && let Ok(feedback) = Feedback::decode(&bytes)
+                && let Err(end) = self.late(&feedback)
+            {
+                tracing::debug!(?end, "feedback after the end");
+            }
+        }
+    }
+
     /// Restores the next frame once the last one is written.
     async fn refill(&mut self) -> Result<(), End> {
         while self.out.is_empty() {
-            match self.decoder.deliver().map_err(|error| self.failed(error))? {
+            let delivery = self.decoder.deliver().map_err(|error| self.failed(error))?;
+            self.ahead += self.decoder.take_ahead();
+            match delivery {
                 Delivery::Bytes(pieces) => {
-                    self.out.extend(pieces.into_iter().filter(|piece| !piece.is_empty()))
+                    if self.decoder.is_smb() {
+                        let len: usize = pieces.iter().map(Bytes::len).sum();
+                        tally(&self.ledger, self.side, false).lan.add(len as u64);
+                    }
+                    self.out.extend(pieces.into_iter().filter(|piece| !piece.is_empty()));
                 }
                 Delivery::Feedback(feedback) => self.ask(feedback).await?,
                 Delivery::Blocked | Delivery::Empty => {
@@ -167,6 +199,9 @@ impl DecodeHalf {
                 let intake = self.decoder.take(&frame).map_err(|error| self.failed(error))?;
                 self.took(intake).await
             }
+            Message::Feedback(bytes) if bytes.first() == Some(&lanes::NOTE) => {
+                self.decoder.note(&bytes[1..]).map_err(|error| self.failed(error))
+            }
             Message::Feedback(bytes) => {
                 let feedback =
                     Feedback::decode(&bytes).map_err(|error| End::misbehaved(error.to_string()))?;
@@ -200,7 +235,10 @@ impl DecodeHalf {
         let Feedback::Forget { position, len } = *feedback else {
             return Err(End::misbehaved("a miss of something already restored".into()));
         };
-        self.peer.shared.ledger.forget(Name { recording: self.own, position }, u64::from(len));
+        // Which of the two recordings is meant need not be known: only one of them has anything.
+        for recording in [self.own, lanes::content_recording(self.own)] {
+            self.peer.shared.ledger.forget(Name { recording, position }, u64::from(len));
+        }
         Ok(())
     }
 
@@ -254,20 +292,35 @@ impl DecodeHalf {
         self.ledger.add_saved(SavedBy::Compression, stats.compression_saved);
     }
 
-    fn acknowledge(&self) {
-        self.sender.acknowledge(self.decoder.frames_restored(), self.delivered);
+    fn acknowledge(&mut self) {
+        let delivered = self.delivered.saturating_add_signed(self.ahead);
+        self.told = self.told.max(delivered);
+        self.sender.acknowledge(self.decoder.frames_restored(), self.told);
     }
 
-    fn failed(&self, error: isthmus_reduction::decoder::DecodeError) -> End {
+    fn failed(&self, error: IncomingError) -> End {
         use isthmus_reduction::decoder::DecodeError;
+        use isthmus_reduction::structure::BadStructure;
         match error {
-            DecodeError::ProofFailed => {
+            IncomingError::Decode(DecodeError::ProofFailed)
+            | IncomingError::Structure(BadStructure::ProofFailed) => {
                 self.ledger.proof_failures.add(1);
                 End::Local(Reason::ProofFailed, error.to_string())
             }
-            DecodeError::NoMemory => End::Local(Reason::AdmissionFull, error.to_string()),
-            DecodeError::Invalid(_) | DecodeError::Misbehaved(_) => End::misbehaved(error.to_string()),
+            IncomingError::Decode(DecodeError::NoMemory)
+            | IncomingError::Structure(BadStructure::NoMemory) => {
+                End::Local(Reason::AdmissionFull, error.to_string())
+            }
+            _ => End::misbehaved(error.to_string()),
         }
+    }
+}
+
+/// Waits for a bell, for ever if there is none.
+pub(crate) async fn ring(bell: Option<&Notify>) {
+    match bell {
+        Some(bell) => bell.notified().await,
+        None => std::future::pending().await,
     }
 }
 

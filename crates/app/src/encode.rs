@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use isthmus_net::Sender;
-use isthmus_reduction::encoder::{Encoded, Encoder, Step};
+use isthmus_reduction::encoder::Encoded;
 use isthmus_reduction::frame::Feedback;
 use isthmus_telemetry::{ConnectionLedger, SavedBy, Tally};
 use isthmus_tunnel::Message;
@@ -16,6 +17,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::core::PeerLedger;
+use crate::decode::ring;
+use crate::lan;
+use crate::lanes::{Next, Outgoing, Stage};
 use crate::level::LevelChooser;
 use crate::session::End;
 
@@ -31,6 +35,10 @@ const BULK_BYTES: usize = 32 << 10;
 const BULK_WAIT: Duration = Duration::from_micros(500);
 /// A direction that has been quiet for so long gives its memory back.
 const IDLE: Duration = Duration::from_secs(5);
+/// How often a working engine is told the time.
+const TICK: Duration = Duration::from_millis(100);
+/// How long first bytes that may become SMB are held back when no more come.
+const RECOGNISE_WAIT: Duration = Duration::from_secs(1);
 /// How long content that another connection is just sending is waited for, in all and at a time.
 const CLAIM_WAIT: Duration = Duration::from_millis(50);
 const CLAIM_STEP: Duration = Duration::from_millis(5);
@@ -52,7 +60,7 @@ pub(crate) fn tally(ledger: &ConnectionLedger, side: Side, encodes: bool) -> Dir
 
 /// Reads, encodes and sends one direction.
 pub(crate) struct EncodeHalf {
-    pub encoder: Encoder,
+    pub encoder: Outgoing,
     /// The encoder's own recording.
     pub recording: RecordingId,
     sender: Arc<Sender>,
@@ -67,12 +75,21 @@ pub(crate) struct EncodeHalf {
     /// When what has come is sent even if more may follow.
     flush_at: Option<Instant>,
     was_bulk: bool,
+    /// What a pause in bulk data leaves ready was sent; the next flush sends the rest.
+    settled: bool,
+    /// When the last frame was made.
+    last_frame: Option<Instant>,
     read_bytes: usize,
+    /// The SMB stage, if its engine works.
+    pub stage: Option<Stage>,
+    tick_at: Option<Instant>,
+    /// Until when it has to be told what the connection carries.
+    recognise_until: Option<Instant>,
 }
 
 impl EncodeHalf {
     pub fn new(
-        encoder: Encoder,
+        encoder: Outgoing,
         recording: RecordingId,
         sender: Arc<Sender>,
         peer: Arc<PeerLedger>,
@@ -92,7 +109,12 @@ impl EncodeHalf {
             ended: false,
             flush_at: None,
             was_bulk: false,
+            settled: false,
+            last_frame: None,
             read_bytes: READ_BYTES_FIRST,
+            stage: None,
+            tick_at: None,
+            recognise_until: None,
         }
     }
 
@@ -109,6 +131,13 @@ impl EncodeHalf {
                 return Ok(());
             }
             let may_read = !self.ended && in_flight < self.window && new_in_flight < WINDOW_NEW_BYTES;
+            if !self.encoder.is_undecided() {
+                self.recognise_until = None;
+            } else if self.recognise_until.is_none() {
+                self.recognise_until = Some(Instant::now() + RECOGNISE_WAIT);
+            }
+            let recognise_until = self.recognise_until;
+            let (tick_at, engine) = (self.tick_at, self.stage.as_ref().map(|stage| stage.wan_ready.clone()));
             let wake_at = self.flush_at.or(idle_at).unwrap_or_else(|| Instant::now() + IDLE * 1000);
             tokio::select! {
                 message = feedback.recv() => match message {
@@ -130,10 +159,20 @@ impl EncodeHalf {
                     ready.map_err(End::Lan)?;
                     idle_at = Some(Instant::now() + IDLE);
                     self.read(lan).await?;
+                    self.wind();
+                }
+                () = ring(engine.as_deref()), if !self.ended => {
+                    self.wind();
+                    self.send_pending(true).await?;
+                }
+                () = sleep_until(tick_at.unwrap_or(wake_at)), if tick_at.is_some() => self.tick(),
+                () = sleep_until(recognise_until.unwrap_or(wake_at)), if recognise_until.is_some() => {
+                    self.encoder.stop_recognising();
+                    self.send_pending(true).await?;
                 }
                 () = sleep_until(wake_at), if self.flush_at.is_some() || idle_at.is_some() => {
                     if self.flush_at.take().is_some() {
-                        self.send_pending(true).await?;
+                        self.pause().await?;
                     } else {
                         idle_at = None;
                         self.read_bytes = READ_BYTES_FIRST;
@@ -144,6 +183,25 @@ impl EncodeHalf {
                     }
                 }
             }
+        }
+    }
+
+    /// The engine is to be told the time before long.
+    fn wind(&mut self) {
+        if self.stage.is_some() {
+            self.tick_at.get_or_insert_with(|| Instant::now() + TICK);
+        }
+    }
+
+    fn tick(&mut self) {
+        self.tick_at = None;
+        let Some(stage) = &self.stage else { return };
+        stage.set_time();
+        let awake = stage.connection.tick();
+        stage.ring();
+        stage.count(&self.ledger);
+        if awake {
+            self.wind();
         }
     }
 
@@ -158,18 +216,17 @@ impl EncodeHalf {
     async fn read(&mut self, lan: &TcpStream) -> Result<(), End> {
         let mut got = 0;
         let drained = loop {
-            let room = self.read_bytes;
-            let input = self.encoder.input();
-            input.reserve(room);
-            match lan.try_read_buf(input) {
+            // Never more: what is read counts against the peer's window, which has little to spare.
+            let room = self.read_bytes.min(READ_BYTES - got);
+            match lan::read_at_most(lan, self.encoder.input(), room) {
                 Ok(0) => {
                     self.ended = true;
                     break true;
                 }
                 Ok(n) => {
                     got += n;
-                    if n >= room {
-                        self.read_bytes = (room * 4).min(READ_BYTES);
+                    if n == self.read_bytes {
+                        self.read_bytes = (self.read_bytes * 4).min(READ_BYTES);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
@@ -184,6 +241,7 @@ impl EncodeHalf {
         }
         let bulk = got >= BULK_BYTES || (self.was_bulk && self.flush_at.is_some());
         self.was_bulk = bulk;
+        self.settled = false;
         if bulk || !drained {
             self.flush_at.get_or_insert_with(|| Instant::now() + BULK_WAIT);
             self.send_pending(false).await
@@ -193,12 +251,29 @@ impl EncodeHalf {
         }
     }
 
+    /// Bulk data has paused: what is ready goes, and when nothing more has come for as long again, the rest.
+    async fn pause(&mut self) -> Result<(), End> {
+        if self.was_bulk && !self.settled {
+            self.settled = true;
+            self.flush_at = Some(Instant::now() + BULK_WAIT);
+            if let Some(frame) = self.encoder.settle().map_err(End::encode)? {
+                self.send(frame).await?;
+            }
+            return Ok(());
+        }
+        self.send_pending(true).await
+    }
+
     /// The source has ended: the rest, and the end itself.
     async fn end(&mut self) -> Result<(), End> {
         self.flush_at = None;
         self.send_pending(true).await?;
-        if let Some(frame) = self.encoder.finish().map_err(End::encode)? {
-            self.send(frame).await?;
+        loop {
+            match self.encoder.finish()? {
+                Next::Frame(frame) => self.send(frame).await?,
+                Next::Note(note) => self.note(note).await?,
+                Next::Idle | Next::Claimed => break,
+            }
         }
         self.sender.send(Message::Fin).await.map_err(End::closed)
     }
@@ -208,20 +283,23 @@ impl EncodeHalf {
         let mut patience = Some(Instant::now() + CLAIM_WAIT);
         loop {
             let started = Instant::now();
-            let step = self.encoder.step(flush, patience.is_some()).map_err(End::encode)?;
+            let step = self.encoder.step(flush, patience.is_some())?;
             match step {
-                Step::Frame(frame) => {
+                Next::Frame(frame) => {
                     self.peer.changed.notify_waiters();
-                    let worked = started.elapsed();
-                    let (new, sending) =
-                        (frame.stats.lan - frame.stats.run - frame.stats.chunk, Instant::now());
+                    let (streamed, worked) = (frame.stats.streamed, started.elapsed());
+                    let passed = self.last_frame.map_or(worked, |last| started - last + worked);
+                    self.last_frame = Some(Instant::now());
                     self.send(frame).await?;
-                    if let Some(level) = self.level.observe(new, worked, sending.elapsed()) {
+                    if streamed > 0
+                        && let Some(level) = self.level.observe(streamed, worked, passed)
+                    {
                         self.encoder.set_level(level);
                     }
                 }
-                Step::Idle => return Ok(()),
-                Step::Claimed => {
+                Next::Note(note) => self.note(note).await?,
+                Next::Idle => return Ok(()),
+                Next::Claimed => {
                     let _ = timeout(CLAIM_STEP, self.peer.changed.notified()).await;
                     if patience.is_some_and(|until| Instant::now() >= until) {
                         patience = None;
@@ -229,6 +307,10 @@ impl EncodeHalf {
                 }
             }
         }
+    }
+
+    async fn note(&mut self, note: Bytes) -> Result<(), End> {
+        self.sender.send(Message::Feedback(note)).await.map_err(End::closed)
     }
 
     async fn send(&mut self, frame: Encoded) -> Result<(), End> {

@@ -26,6 +26,13 @@ pub(crate) fn raise_file_limit() {
     }
 }
 
+/// Keeps session keys, which this process may be given, out of core files and from other processes of its user.
+pub(crate) fn keep_memory_private() {
+    if let Err(error) = isthmus_keys::deny_core_dumps() {
+        tracing::warn!(%error, "session keys would be in a core file");
+    }
+}
+
 pub(crate) async fn bind(address: SocketAddr, key: &'static str) -> Result<TcpListener, AppError> {
     TcpListener::bind(address).await.map_err(|error| AppError::Listen { address, key, error })
 }

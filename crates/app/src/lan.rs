@@ -3,15 +3,9 @@
 use std::io;
 use std::time::Duration;
 
+use bytes::{BufMut, BytesMut};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
-
-use isthmus_telemetry::{ConnectionLedger, Tally};
-
-/// Buffer of a direct relay, in each direction.
-const RELAY_BYTES: usize = 256 << 10;
 
 /// Prepares the socket of an outer connection. From here on its close is a reset, also when the process is killed: a
 /// part of a stream must never look like the whole. [`close_in_order`] ends that.
@@ -32,52 +26,36 @@ pub(crate) fn reset_at_close(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
-/// Relays two connections directly, byte for byte, until both directions have ended. `early` was read from the client
-/// already.
-pub(crate) async fn relay(
-    mut client: TcpStream,
-    mut server: TcpStream,
-    early: &[u8],
-    ledger: &ConnectionLedger,
-) -> io::Result<()> {
-    let result = async {
-        server.write_all(early).await?;
-        ledger.passed_up.add(early.len() as u64);
-        let (client_read, client_write) = client.split();
-        let (server_read, server_write) = server.split();
-        tokio::try_join!(
-            copy(client_read, server_write, &ledger.passed_up),
-            copy(server_read, client_write, &ledger.passed_down),
-        )
-    };
-    if let Err(error) = result.await {
-        reset_at_close(&client);
-        reset_at_close(&server);
-        return Err(error);
-    }
-    close_in_order(&client);
-    close_in_order(&server);
-    Ok(())
+/// Reads what has come, at most `room` bytes, whatever `input` has room for: its buffer may have grown.
+pub(crate) fn read_at_most(lan: &TcpStream, input: &mut BytesMut, room: usize) -> io::Result<usize> {
+    input.reserve(room);
+    lan.try_read_buf(&mut input.limit(room))
 }
 
-/// Copies one direction to its end and passes the end on.
-async fn copy(from: ReadHalf<'_>, mut to: WriteHalf<'_>, count: &Tally) -> io::Result<()> {
-    let mut buffer = Vec::new();
-    loop {
-        from.readable().await?;
-        buffer.reserve(RELAY_BYTES);
-        match from.try_read_buf(&mut buffer) {
-            Ok(0) => return to.shutdown().await,
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // Nothing to do: a quiet connection holds no buffer.
-                buffer = Vec::new();
-                continue;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn a_large_buffer_does_not_make_a_large_read() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (lan, _) = listener.accept().await.unwrap();
+        client.write_all(&[7; 10_000]).await.unwrap();
+        let mut input = BytesMut::with_capacity(1 << 20);
+        let mut left = 10_000;
+        while left > 0 {
+            lan.readable().await.unwrap();
+            match read_at_most(&lan, &mut input, 3_000) {
+                Ok(n) => {
+                    assert!(0 < n && n <= 3_000, "{n}");
+                    left -= n;
+                }
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
-            Err(error) => return Err(error),
         }
-        to.write_all(&buffer).await?;
-        count.add(buffer.len() as u64);
-        buffer.clear();
+        assert_eq!(input[..], [7; 10_000]);
     }
 }

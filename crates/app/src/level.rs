@@ -13,7 +13,7 @@ const NEW_BYTES_PER_LOOK: u64 = 8 << 20;
 /// Looks in a row that must find the CPU to be the bottleneck before the level goes below the balanced one: the first
 /// megabytes always find room in buffers.
 const LOOKS_TO_DROP: u32 = 3;
-/// Waiting for the WAN takes so many times as long as encoding: there is time for the next level.
+/// Other things (mostly waiting for the WAN or the source) take so many times as long as encoding: there is time for the next level.
 const WAIT_TO_RAISE: u32 = 12;
 /// It takes less than this many times: the level above the balanced one costs more than it brings.
 const WAIT_TO_LOWER: u32 = 3;
@@ -49,20 +49,20 @@ impl LevelChooser {
         }
     }
 
-    /// Takes in what a frame with `new` new bytes took to make and to send; the new level, if it changes.
-    pub fn observe(&mut self, new: u64, worked: Duration, waited: Duration) -> Option<i32> {
+    /// Takes in how long a frame with `new` bytes in the stream of new data took to make, and the time that has `passed` since the frame before it; the new level, if it changes.
+    pub fn observe(&mut self, new: u64, worked: Duration, passed: Duration) -> Option<i32> {
         if self.fixed {
             return None;
         }
         self.new += new;
         self.worked += worked;
-        self.waited += waited;
+        self.waited += passed.saturating_sub(worked);
         if self.new < NEW_BYTES_PER_LOOK {
             return None;
         }
         let (worked, waited) = (self.worked, self.waited);
         (self.new, self.worked, self.waited) = (0, Duration::ZERO, Duration::ZERO);
-        let cpu_bound = waited < worked / 4;
+        let cpu_bound = waited < worked / 8;
         self.looks_to_drop = if cpu_bound { self.looks_to_drop.saturating_sub(1) } else { LOOKS_TO_DROP };
         let next = if waited > worked * WAIT_TO_RAISE && self.at + 1 < LEVELS.len() {
             self.at + 1
@@ -90,12 +90,12 @@ mod tests {
         let mut level = LevelChooser::new(CompressionLevel::Auto);
         assert_eq!(level.observe(1 << 20, ms(10), ms(1000)), None, "too early to tell");
         assert_eq!(level.observe(8 << 20, ms(40), ms(4000)), Some(6));
-        assert_eq!(level.observe(8 << 20, ms(100), ms(500)), None, "balanced");
-        assert_eq!(level.observe(8 << 20, ms(100), ms(100)), Some(3));
-        assert_eq!(level.observe(8 << 20, ms(100), ms(0)), None, "once may be a buffer");
-        assert_eq!(level.observe(8 << 20, ms(100), ms(0)), None);
-        assert_eq!(level.observe(8 << 20, ms(100), ms(0)), Some(1));
+        assert_eq!(level.observe(8 << 20, ms(100), ms(600)), None, "balanced");
         assert_eq!(level.observe(8 << 20, ms(100), ms(200)), Some(3));
+        assert_eq!(level.observe(8 << 20, ms(100), ms(110)), None, "once may be a buffer");
+        assert_eq!(level.observe(8 << 20, ms(100), ms(110)), None);
+        assert_eq!(level.observe(8 << 20, ms(100), ms(110)), Some(1));
+        assert_eq!(level.observe(8 << 20, ms(100), ms(300)), Some(3));
         let mut fixed = LevelChooser::new(CompressionLevel::Fixed(5));
         assert_eq!(fixed.observe(1 << 30, ms(1), ms(100_000)), None);
     }

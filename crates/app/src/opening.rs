@@ -77,13 +77,23 @@ impl Opening<'_> {
             return refused(stream, handle, Vec::new(), reason, detail);
         };
         let (sender, receiver) = channel.split();
-        let mut session =
-            Session { core: self.core.clone(), peer, handle, sender: Arc::new(sender), receiver };
+        let understood = self.decision.action == isthmus_config::Action::Optimise;
+        let stage = if understood { self.core.stage(None, true) } else { None };
+        let mut session = Session {
+            core: self.core.clone(),
+            peer,
+            handle,
+            sender: Arc::new(sender),
+            receiver,
+            stage: stage.clone(),
+        };
         let open = Open {
             host: self.target.host.to_string(),
             port: self.target.port,
             domain: self.decision.domain.clone(),
             reduce: true,
+            structured: stage.is_some(),
+            accelerated: stage.as_ref().is_some_and(|stage| stage.accelerated),
             recording: up.0,
             source: self.source,
         };

@@ -2,53 +2,82 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use isthmus_config::{Host, ServerConfig};
+use isthmus_config::{Host, ServerConfig, normalise};
+use isthmus_intercept::Origin;
+use isthmus_net::limits::FLEET_QUEUE_MAX;
 use isthmus_net::{Acceptor, AcceptorConfig, Channel};
 use isthmus_telemetry::{ConnectionHandle, ConnectionInfo, ConnectionState, Level, Protocol};
 use isthmus_tunnel::{Message, Open};
 use isthmus_types::{Reason, RecordingId, Side, StoreId};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::client::{hello, tls_source};
 use crate::core::{Core, StoreState};
+use crate::dial::{ADDRESSES_MAX, dial};
+use crate::fleet::FleetService;
 use crate::host::{self, Running, Tracker};
+use crate::intercept::{self, Keeper};
+use crate::keys::Keys;
+use crate::lanes::Stage;
+use crate::release::ReleaseTo;
 use crate::session::Session;
 use crate::status::ServerStatus;
 use crate::{AppError, lan, recording};
 
 /// Interval at which TLS files that could not be used at the start are looked at again.
 const TLS_RETRY: Duration = Duration::from_secs(3);
-/// Addresses of one target that are tried.
-const ADDRESSES_MAX: usize = 8;
 
 pub(crate) struct Server {
     pub core: Arc<Core>,
     pub config: ServerConfig,
     pub acceptor: tokio::sync::OnceCell<Acceptor>,
+    /// Keeps the rules in place that bring answers to clients' addresses here, where this process does that.
+    pub keeper: OnceLock<Arc<Keeper>>,
     /// Why there is no acceptor yet.
     pub problem: std::sync::Mutex<Option<String>>,
+    /// The fleet of laptops, if this proxy keeps one.
+    pub fleet: Option<Arc<FleetService>>,
 }
 
 /// Runs the server-side proxy until it is told to stop.
 pub async fn run(config: ServerConfig) -> Result<(), AppError> {
     host::raise_file_limit();
-    let core = Core::start(Side::Server, &config.store, &config.limits, config.compression.level)?;
+    let core = Arc::new(Core::new(Side::Server, &config.limits, config.compression.level, &config.smb)?);
+    core.open_store(&config.store, None)?;
+    // Nobody else sets it.
+    let _ = core.keys.set(Keys::start(&config.keys, core.telemetry.clone())?);
+    let fleet = match (&config.fleet, &config.tls.crl) {
+        (Some(fleet), Some(crl)) => Some(FleetService::new(fleet, crl, core.telemetry.clone())?),
+        _ => None,
+    };
     let server = Arc::new(Server {
         core: core.clone(),
         config,
         acceptor: tokio::sync::OnceCell::new(),
+        keeper: OnceLock::new(),
         problem: std::sync::Mutex::default(),
+        fleet,
     });
     let tracker = Tracker::new();
     host::start_admin(&core, Arc::new(ServerStatus::new(&server)), &server.config.admin).await?;
     tokio::spawn(core.clone().keep_time());
+    server.start_interception().await?;
+    let result = until_told_to_stop(&server, tracker).await;
+    if let Some(keeper) = server.keeper.get() {
+        keeper.let_go().await;
+    }
+    result
+}
+
+async fn until_told_to_stop(server: &Arc<Server>, tracker: Tracker) -> Result<(), AppError> {
     let serve = tokio::spawn(serve(server.clone(), tracker.running()));
     tokio::select! {
-        stopped = host::told_to_stop(&core.draining) => stopped?,
+        stopped = host::told_to_stop(&server.core.draining) => stopped?,
         ended = serve => {
             return ended.unwrap_or_else(|error| {
                 Err(AppError::System { what: "the acceptor ended", error: io::Error::other(error) })
@@ -56,7 +85,7 @@ pub async fn run(config: ServerConfig) -> Result<(), AppError> {
         }
     }
     // The acceptor goes on: sessions need it, and new ones are refused with a reason.
-    host::drain(&core, tracker, server.config.drain.deadline).await
+    host::drain(&server.core, tracker, server.config.drain.deadline).await
 }
 
 /// Listens as soon as the TLS files can be used, and serves sessions. Ends only if the port cannot be had.
@@ -110,10 +139,39 @@ async fn listen(server: &Server) -> Result<Acceptor, Trouble> {
     let mut config = AcceptorConfig::new(server.config.listen, source, local);
     config.resume_window = server.config.channels.resume_window;
     config.heartbeat = server.config.channels.heartbeat;
-    Acceptor::bind(config).await.map_err(|error| Trouble::Fatal(error.into()))
+    let calls = server.fleet.clone().map(|fleet| {
+        let (sender, calls) = mpsc::channel(FLEET_QUEUE_MAX);
+        config.calls = Some(sender);
+        (fleet, calls)
+    });
+    let acceptor = Acceptor::bind(config).await.map_err(|error| Trouble::Fatal(error.into()))?;
+    if let Some((fleet, calls)) = calls {
+        tokio::spawn(fleet.run(calls));
+    }
+    Ok(acceptor)
 }
 
 impl Server {
+    /// Makes sure that targets can be shown clients' addresses, if they are to be.
+    async fn start_interception(&self) -> Result<(), AppError> {
+        let Some(plan) = intercept::server_plan(&self.config) else { return Ok(()) };
+        intercept::may_use_addresses()
+            .map_err(|error| AppError::System { what: "clients' addresses cannot be used", error })?;
+        if self.config.intercept.routing.install {
+            let keeper = Keeper::start(self.core.clone(), plan).await?;
+            // Nobody else sets it.
+            let _ = self.keeper.set(keeper);
+        }
+        Ok(())
+    }
+
+    /// Under whose address a target is connected.
+    fn origin(&self, client: SocketAddr, target: SocketAddr) -> Origin {
+        let client = SocketAddr::new(normalise(client.ip()), client.port());
+        let is_meant = self.config.intercept.source.iter().any(|net| net.contains(client.ip()));
+        if is_meant && client.is_ipv4() == target.is_ipv4() { Origin::Port(client) } else { Origin::Here }
+    }
+
     /// Serves one session of a client side to its end.
     async fn session(&self, channel: Channel, open: Open) {
         let info = channel.info();
@@ -140,7 +198,9 @@ impl Server {
         else {
             return self.refuse(handle, &sender, Reason::StoreUnavailable).await;
         };
-        let session = Session { core: self.core.clone(), peer, handle, sender: Arc::new(sender), receiver };
+        let stage = if open.structured { self.stage(&info.name, &open) } else { None };
+        let session =
+            Session { core: self.core.clone(), peer, handle, sender: Arc::new(sender), receiver, stage };
         if session.sender.send(Message::Opened { recording: down.0 }).await.is_err() {
             return;
         }
@@ -148,6 +208,18 @@ impl Server {
         let encode = session.encode_half(down);
         session.run(stream, encode, RecordingId(open.recording)).await;
         drop(place);
+    }
+
+    /// The SMB stage of a session, with keys as its peer may have them.
+    fn stage(&self, peer: &str, open: &Open) -> Option<Stage> {
+        let keys = ReleaseTo {
+            core: self.core.clone(),
+            peer: peer.to_owned(),
+            client: open.source,
+            server: open.host.clone(),
+        };
+        let server = (format!("{}:{}", open.host, open.port), Arc::new(keys) as _);
+        self.core.stage(Some(server), open.accelerated)
     }
 
     async fn refuse(&self, handle: ConnectionHandle, sender: &isthmus_net::Sender, reason: Reason) {
@@ -162,7 +234,7 @@ impl Server {
         if *self.core.draining.borrow() {
             return Err(plain(Reason::Draining));
         }
-        if let StoreState::Unusable(why) = &self.core.store {
+        if let StoreState::Unusable(why) = self.core.store() {
             return Err((Reason::StoreUnavailable, why.clone()));
         }
         if !open.reduce {
@@ -172,13 +244,19 @@ impl Server {
         let limit = self.config.limits.connect_timeout;
         let late =
             || (Reason::TargetUnreachable, format!("{}:{} did not answer in time", open.host, open.port));
-        let stream = timeout(limit, self.connect(&open.host, open.port)).await.map_err(|_| late())??;
+        let stream =
+            timeout(limit, self.connect(&open.host, open.port, open.source)).await.map_err(|_| late())??;
         lan::prepare(&stream, self.config.limits.keepalive);
         Ok((stream, place))
     }
 
     /// Resolves a target and connects one of its addresses that the allow list permits, and no other.
-    async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, (Reason, String)> {
+    async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        client: SocketAddr,
+    ) -> Result<TcpStream, (Reason, String)> {
         let unreachable = |error: io::Error| {
             let reason = match error.kind() {
                 io::ErrorKind::ConnectionRefused => Reason::TargetRefused,
@@ -205,7 +283,7 @@ impl Server {
         }
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in permitted {
-            match TcpStream::connect(address).await {
+            match dial(address, self.origin(client, address), None).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }

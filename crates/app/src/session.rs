@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::{Closed, Receiver, Sender};
-use isthmus_reduction::decoder::Decoder;
-use isthmus_reduction::encoder::{EncodeError, Encoder};
+use isthmus_reduction::encoder::EncodeError;
 use isthmus_telemetry::{ConnectionHandle, Level};
 use isthmus_tunnel::Message;
 use isthmus_types::{Reason, RecordingId};
@@ -18,7 +17,9 @@ use crate::core::{Core, PeerLedger};
 use crate::decode::DecodeHalf;
 use crate::encode::EncodeHalf;
 use crate::lan;
+use crate::lanes::{Incoming, Outgoing, Stage};
 use crate::level::LevelChooser;
+use crate::report::report;
 
 /// Misses that may wait for their answer.
 pub(crate) const FEEDBACK_MAX: usize = 16 << 10;
@@ -66,14 +67,16 @@ pub(crate) struct Session {
     pub handle: ConnectionHandle,
     pub sender: Arc<Sender>,
     pub receiver: Receiver,
+    /// Set where SMB may be understood.
+    pub stage: Option<Stage>,
 }
 
 impl Session {
     /// The half that sends, for a recording of this name.
     pub fn encode_half(&self, recording: RecordingId) -> EncodeHalf {
         let level = LevelChooser::new(self.core.compression);
-        let encoder =
-            Encoder::new(self.peer.shared.clone(), recording, LevelChooser::first(self.core.compression));
+        let first = LevelChooser::first(self.core.compression);
+        let encoder = Outgoing::new(self.peer.shared.clone(), recording, first, self.stage.clone());
         let mut half = EncodeHalf::new(
             encoder,
             recording,
@@ -89,7 +92,12 @@ impl Session {
 
     /// Carries an outer connection over the channel to its end, and passes the end on.
     pub async fn run(mut self, mut lan: TcpStream, mut encode: EncodeHalf, down: RecordingId) {
-        let decoder = Decoder::new(self.peer.shared.clone(), down);
+        let decoder = Incoming::new(self.peer.shared.clone(), down, self.stage.clone());
+        let accelerated = self.stage.as_ref().filter(|stage| stage.accelerated);
+        encode.stage = accelerated.cloned();
+        if let Some(stage) = &self.stage {
+            self.handle.set_accelerator(Arc::new(stage.clone()));
+        }
         let mut decode = DecodeHalf::new(
             decoder,
             encode.recording,
@@ -97,13 +105,20 @@ impl Session {
             self.peer.clone(),
             self.handle.ledger().clone(),
             self.core.side,
+            accelerated.map(|stage| stage.lan_ready.clone()),
         );
-        let result = run_halves(&mut lan, &mut encode, &mut decode, &mut self.receiver).await;
+        let result = tokio::select! {
+            result = run_halves(&mut lan, &mut encode, &mut decode, &mut self.receiver) => result,
+            () = report(self.stage.as_ref(), &self.handle) => return,
+        };
+        if let Some(stage) = &self.stage {
+            stage.count(self.handle.ledger());
+        }
         match result {
             Ok(()) => {
                 lan::close_in_order(&lan);
-                // Kept until the peer has everything: it may still miss something.
-                let _ = timeout(SETTLE, self.sender.settled()).await;
+                // Kept until the peer has everything, and its last words are taken: the channel is free again then.
+                let _ = timeout(SETTLE, decode.settle(&mut self.receiver)).await;
             }
             Err(end) => {
                 encode.encoder.abandon();

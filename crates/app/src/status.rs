@@ -6,14 +6,15 @@ use std::time::{Duration, SystemTime};
 
 use isthmus_net::WanCounters;
 use isthmus_telemetry::{
-    AdmissionStatus, CertificateKind, CertificateStatus, InnerStatus, PeerCounters, PeerState, PeerStatus,
-    Source, Status, StoreState, StoreStatus,
+    AdmissionStatus, CertificateKind, CertificateStatus, Ends, FleetMember, InnerStatus, LinkError, LinkList,
+    PeerCounters, PeerState, PeerStatus, Source, Status, StoreState, StoreStatus, links,
 };
 use isthmus_types::{Reason, Side};
 
 use crate::certificates::Certificates;
 use crate::client::Client;
 use crate::core::{self, Core};
+use crate::link::{Slot, Target};
 use crate::server::Server;
 
 /// The client-side proxy's view of itself.
@@ -30,7 +31,10 @@ pub(crate) struct ServerStatus {
 
 impl ClientStatus {
     pub fn new(client: &Arc<Client>) -> ClientStatus {
-        ClientStatus { client: Arc::downgrade(client), certificates: Certificates::new(&client.config.tls) }
+        ClientStatus {
+            client: Arc::downgrade(client),
+            certificates: Certificates::new(&client.config.load().tls),
+        }
     }
 }
 
@@ -43,51 +47,83 @@ impl ServerStatus {
 impl Source for ClientStatus {
     fn status(&self) -> Status {
         let Some(client) = self.client.upgrade() else { return ended(Side::Client) };
-        let config = &client.config;
+        let config = client.config.load_full();
         let mut status = common(&client.core, self.certificates.list());
         status.configuration = vec![
             ("peer.address".into(), config.peer.address.to_string()),
             ("rules".into(), config.rules.iter().count().to_string()),
+            ("intercept.mode".into(), interception(&client)),
+            ("smb.enabled".into(), config.smb.enabled.to_string()),
             ("store.path".into(), config.store.path.display().to_string()),
             ("store.size".into(), config.store.size.to_string()),
         ];
-        status.peers = vec![client_peer(&client)];
-        let wan = &client.link.wan;
-        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let active = client.link.active().is_some();
+        // A backup is dialled when it is needed; before that there is nothing to say about it.
+        let shown = client.link.list().into_iter().enumerate();
+        let shown = shown.filter(|(index, (_, slot))| slot.is_some() || (*index == 0 && !active));
+        status.peers = shown.map(|(_, (target, slot))| client_peer(&client, &target, slot)).collect();
+        if status.peers.is_empty() {
+            let peer = &config.peer;
+            let target = Target { address: peer.address.clone(), server_name: peer.server_name.clone() };
+            status.peers.push(client_peer(&client, &target, None));
+        }
+        let failures = client.link.failures();
         status.inner = InnerStatus {
-            unauthorised: value(&wan.failed_unauthorised),
-            incompatible: value(&wan.failed_incompatible),
-            garbage: value(&wan.failed_garbage),
+            unauthorised: failures.unauthorised,
+            incompatible: failures.incompatible,
+            garbage: failures.garbage,
             ..InnerStatus::default()
         };
+        status.agent = client.agent.as_ref().map(|agent| agent.status());
+        status.location = client.whereabouts.status();
         status
+    }
+
+    fn links(&self) -> Result<LinkList, LinkError> {
+        let client = self.client.upgrade().ok_or(LinkError::NoPeer)?;
+        match client.link.active().map(|slot| slot.dialer.state()) {
+            Some(isthmus_net::PeerState::Connected(info)) => links(Ends::To(info.address)),
+            _ => Err(LinkError::NoPeer),
+        }
     }
 }
 
-fn client_peer(client: &Client) -> PeerStatus {
-    let address = client.config.peer.address.to_string();
-    let wan = &client.link.wan;
+/// The mode, and whether its rules are in place if this process keeps them.
+fn interception(client: &Client) -> String {
+    let mode = client.config.load().intercept.mode;
+    match client.keeper.get() {
+        Some(keeper) if keeper.is_in_place() => format!("{mode}, rules in place"),
+        Some(_) => format!("{mode}, rules lost: connections pass by"),
+        None => mode.to_string(),
+    }
+}
+
+fn client_peer(client: &Client, target: &Target, slot: Option<Arc<Slot>>) -> PeerStatus {
     let mut peer = PeerStatus {
-        name: client.config.peer.server_name.clone(),
-        address,
+        name: target.server_name.clone(),
+        address: target.address.to_string(),
         state: PeerState::Connecting,
-        since: client.core.started,
+        since: slot.as_ref().map_or(client.core.started, |slot| slot.since),
         rtt: None,
+        clock_ahead_ms: None,
         version: String::new(),
         channels_busy: 0,
         channels_pooled: 0,
-        counters: counters(wan),
+        counters: slot.as_ref().map(|slot| counters(&slot.wan)).unwrap_or_default(),
     };
-    // Only for a moment at the start is it held for writing.
-    let Ok(dialer) = client.link.dialer.try_read() else { return peer };
-    let Some(dialer) = dialer.as_ref() else {
-        let problem = client.link.problem.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        peer.state = PeerState::Down { reason: problem.0, detail: problem.1 };
+    let Some(slot) = slot else {
+        let (reason, detail) = client.link.problem();
+        peer.state = PeerState::Down { reason, detail };
         return peer;
     };
+    let dialer = &slot.dialer;
     peer.channels_pooled = dialer.pooled() as u64;
-    peer.channels_busy = wan.channels.load(Ordering::Relaxed).saturating_sub(peer.channels_pooled);
+    peer.channels_busy = slot.wan.channels.load(Ordering::Relaxed).saturating_sub(peer.channels_pooled);
     describe(&mut peer, &dialer.state());
+    if dialer.is_suspect() && peer.state == PeerState::Up {
+        peer.state =
+            PeerState::Down { reason: Reason::PeerAbsent, detail: "the peer has gone silent".to_owned() };
+    }
     peer
 }
 
@@ -99,6 +135,8 @@ impl Source for ServerStatus {
         status.configuration = vec![
             ("listen.address".into(), config.listen.to_string()),
             ("allow".into(), config.allow.iter().count().to_string()),
+            ("smb.enabled".into(), config.smb.enabled.to_string()),
+            ("keys.release".into(), config.keys.releases.rules.len().to_string()),
             ("store.path".into(), config.store.path.display().to_string()),
             ("store.size".into(), config.store.size.to_string()),
         ];
@@ -113,6 +151,7 @@ impl Source for ServerStatus {
                 state: PeerState::Connecting,
                 since: known.info.since,
                 rtt: None,
+                clock_ahead_ms: known.info.clock_ahead_ms,
                 version: known.info.software.clone(),
                 channels_busy: known.wan.channels.load(Ordering::Relaxed),
                 channels_pooled: 0,
@@ -134,6 +173,21 @@ impl Source for ServerStatus {
         };
         status
     }
+
+    fn links(&self) -> Result<LinkList, LinkError> {
+        let server = self.server.upgrade().ok_or(LinkError::NoPeer)?;
+        let acceptor = server.acceptor.get().ok_or(LinkError::NoPeer)?;
+        links(Ends::At(acceptor.local_addr().port()))
+    }
+
+    fn fleet(&self) -> Vec<FleetMember> {
+        let Some(server) = self.server.upgrade() else { return Vec::new() };
+        let peers = server.acceptor.get().map(|acceptor| acceptor.peers()).unwrap_or_default();
+        match &server.fleet {
+            Some(fleet) => fleet.members(&peers),
+            None => crate::fleet::gateways(&peers),
+        }
+    }
 }
 
 fn describe(peer: &mut PeerStatus, state: &isthmus_net::PeerState) {
@@ -144,6 +198,7 @@ fn describe(peer: &mut PeerStatus, state: &isthmus_net::PeerState) {
             peer.since = info.since;
             peer.version.clone_from(&info.software);
             peer.rtt = Some(info.round_trip()).filter(|rtt| *rtt > Duration::ZERO);
+            peer.clock_ahead_ms = info.clock_ahead_ms;
         }
         isthmus_net::PeerState::Down { reason, detail, since } => {
             peer.state = PeerState::Down { reason: *reason, detail: detail.clone() };
@@ -180,8 +235,11 @@ fn common(core: &Core, certificates: Vec<(CertificateKind, String, SystemTime)>)
             .into_iter()
             .map(|(kind, subject, expires_at)| CertificateStatus { kind, subject, expires_at })
             .collect(),
+        key_sources: core.keys.get().map(crate::keys::Keys::sources).unwrap_or_default(),
         draining: *core.draining.borrow(),
         inner: InnerStatus::default(),
+        agent: None,
+        location: None,
     }
 }
 
@@ -198,13 +256,16 @@ fn ended(side: Side) -> Status {
         store: StoreStatus::unusable(Reason::Draining.to_string()),
         admission: AdmissionStatus::default(),
         certificates: Vec::new(),
+        key_sources: Vec::new(),
         draining: true,
         inner: InnerStatus::default(),
+        agent: None,
+        location: None,
     }
 }
 
 fn store(core: &Core) -> StoreStatus {
-    let store = match &core.store {
+    let store = match core.store() {
         core::StoreState::Open(store) => store,
         core::StoreState::Unusable(why) => return StoreStatus::unusable(why),
     };
@@ -229,6 +290,6 @@ fn store(core: &Core) -> StoreStatus {
     }
 }
 
-fn hostname() -> String {
+pub(crate) fn hostname() -> String {
     nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
 }

@@ -22,7 +22,7 @@ impl Watch {
 
     /// Compares with the last look.
     pub fn look(&mut self, core: &Core) {
-        if let StoreState::Open(store) = &core.store {
+        if let StoreState::Open(store) = core.store() {
             let stats = store.stats();
             self.learning(core, stats.learning);
             self.quarantined(core, stats.quarantined);

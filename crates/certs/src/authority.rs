@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
-    RevokedCertParams, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertificateSigningRequestParams,
+    DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, PublicKeyData, RevokedCertParams, SanType, SerialNumber, SigningKey,
 };
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
@@ -27,6 +27,8 @@ pub const LEAF_DAYS: u32 = 365;
 /// Most days that anything is valid.
 pub const VALIDITY_DAYS_MAX: u32 = 36_500;
 
+/// Longest certificate request, in bytes of PEM.
+const KEY_REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Longest name of a holder, in bytes (X.520 `ub-common-name`).
 const NAME_LEN_MAX: usize = 64;
 /// Most DNS names, and most addresses, of one certificate.
@@ -170,16 +172,66 @@ impl Authority {
             return Err(CertsError::Exists(there.clone()));
         }
         self.put_ca_beside(&ca)?;
+        let key_pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let (signed, entry) = self.sign_and_list(request, &key_pair, (not_before, not_after))?;
+        files::create(&key, Zeroizing::new(key_pair.serialize_pem()).as_bytes(), SECRET)?;
+        files::create(&certificate, signed.as_bytes(), PUBLIC)?;
+        Ok(Issued { certificate, key, ca, entry, shortened })
+    }
 
-        let lock = Lock::take(&self.dir)?;
+    /// Issues a certificate (PEM) for a key that was made elsewhere.
+    ///
+    /// `key_request` is a certificate request (PKCS #10, PEM). Only its key is taken from it, and only if it is a P-256 key
+    /// whose holder has signed the request: name, role and time are those of `request`.
+    pub fn grant(&self, request: &IssueRequest, key_request: &str) -> Result<(String, Entry), CertsError> {
+        request.check()?;
+        let (not_before, not_after, _) = self.bounded(request.validity)?;
+        if key_request.len() > KEY_REQUEST_BYTES_MAX {
+            return Err(CertsError::BadRequest("the certificate request is too long".into()));
+        }
+        let unusable = |_| {
+            CertsError::BadRequest(
+                "the certificate request cannot be read, or is not signed by its key".into(),
+            )
+        };
+        let asked = CertificateSigningRequestParams::from_pem(key_request).map_err(unusable)?;
+        if asked.public_key.algorithm() != &PKCS_ECDSA_P256_SHA256 {
+            return Err(CertsError::BadRequest("the key of a certificate request has to be of P-256".into()));
+        }
+        self.sign_and_list(request, &asked.public_key, (not_before, not_after))
+    }
+
+    /// Signs a statement with the authority's key: ECDSA with P-256 and SHA-256, ASN.1. Whoever calls makes sure that the
+    /// statement cannot be taken for one of another kind.
+    pub fn sign(&self, statement: &[u8]) -> Result<Vec<u8>, CertsError> {
+        Ok(self.issuer.key().sign(statement)?)
+    }
+
+    /// The authority's certificate, PEM.
+    pub fn certificate_pem(&self) -> &str {
+        &self.certificate_pem
+    }
+
+    /// The authority's revocation list (PEM) as it is now.
+    pub fn crl_pem(&self) -> Result<String, CertsError> {
+        files::read_text(&self.crl())
+    }
+
+    /// Makes a certificate for a key, lists it, and gives it as PEM.
+    fn sign_and_list(
+        &self,
+        request: &IssueRequest,
+        key: &impl PublicKeyData,
+        (not_before, not_after): (SystemTime, SystemTime),
+    ) -> Result<(String, Entry), CertsError> {
+        let _lock = Lock::take(&self.dir)?;
         let mut index = Index::read(&self.dir)?;
         if index.certificates.len() >= INDEX_ENTRIES_MAX {
             return Err(CertsError::TooMany(INDEX_ENTRIES_MAX));
         }
         let serial = unused_serial(&index)?;
-        let key_pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let params = request.params(&serial, not_before, not_after)?;
-        let signed = params.signed_by(&key_pair, &self.issuer)?;
+        let signed = params.signed_by(key, &self.issuer)?;
         let entry = Entry {
             serial: hex::encode(serial),
             name: request.name.clone(),
@@ -193,10 +245,7 @@ impl Authority {
         // It is listed before it exists, so that there is never a certificate that could not be revoked.
         index.certificates.push(entry.clone());
         index.write(&self.dir)?;
-        drop(lock);
-        files::create(&key, Zeroizing::new(key_pair.serialize_pem()).as_bytes(), SECRET)?;
-        files::create(&certificate, signed.pem().as_bytes(), PUBLIC)?;
-        Ok(Issued { certificate, key, ca, entry, shortened })
+        Ok((signed.pem(), entry))
     }
 
     /// Revokes every certificate with this name, or the one with this serial number, and writes a new revocation list.
@@ -290,7 +339,8 @@ impl Authority {
 }
 
 impl IssueRequest {
-    fn check(&self) -> Result<(), CertsError> {
+    /// Whether a certificate can be issued for this; the error says why not.
+    pub fn check(&self) -> Result<(), CertsError> {
         let bad = |text: String| Err(CertsError::BadRequest(text));
         check_name(&self.name, false)?;
         if self.name == "ca" || self.name == "crl" {
@@ -348,7 +398,7 @@ pub(crate) fn time_text(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-fn common_name(name: &str) -> DistinguishedName {
+pub(crate) fn common_name(name: &str) -> DistinguishedName {
     let mut distinguished_name = DistinguishedName::new();
     distinguished_name.push(DnType::CommonName, name);
     distinguished_name

@@ -214,7 +214,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertsError> {
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| CertsError::bad(path, "there is no private key in it"))
 }
 
-fn read_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, CertsError> {
+pub(crate) fn read_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, CertsError> {
     let bytes = files::read(path)?;
     let lists: Result<Vec<_>, _> =
         CertificateRevocationListDer::pem_slice_iter(&bytes).take(PEM_ITEMS_MAX).collect();
@@ -238,7 +238,7 @@ fn key_fits(
 }
 
 /// Verifies the chain as the peer will.
-fn verify(
+pub(crate) fn verify(
     chain: &[CertificateDer<'static>],
     authorities: Vec<CertificateDer<'static>>,
     lists: Vec<CertificateRevocationListDer<'static>>,

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Files that appear whole or not at all: for certificates, keys, and what else must not be half written.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use crate::error::CertsError;
 
 /// Longest certificate, key, list or index file that is read, in bytes.
-pub(crate) const FILE_BYTES_MAX: u64 = 64 << 20;
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Permissions of what only its owner may read.
-pub(crate) const SECRET: u32 = 0o600;
+pub const SECRET: u32 = 0o600;
 /// Permissions of what anyone may read.
-pub(crate) const PUBLIC: u32 = 0o644;
+pub const PUBLIC: u32 = 0o644;
 
 /// Makes `path` with `content`. Refuses with [`CertsError::Exists`] if there is something of that name.
-pub(crate) fn create(path: &Path, content: &[u8], mode: u32) -> Result<(), CertsError> {
+pub fn create(path: &Path, content: &[u8], mode: u32) -> Result<(), CertsError> {
     let temporary = write_beside(path, content, mode)?;
     // Unlike a rename, a hard link never replaces what is there.
     let linked = fs::hard_link(&temporary, path);
@@ -32,14 +32,14 @@ pub(crate) fn create(path: &Path, content: &[u8], mode: u32) -> Result<(), Certs
 }
 
 /// Makes or replaces `path` with `content`.
-pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), CertsError> {
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), CertsError> {
     let temporary = write_beside(path, content, mode)?;
     fs::rename(&temporary, path).map_err(CertsError::io(path))?;
     sync_folder(path)
 }
 
 /// The whole of `path`, if it is not absurdly long.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CertsError> {
+pub fn read(path: &Path) -> Result<Vec<u8>, CertsError> {
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(CertsError::io(path))?;
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(CertsError::io(path))?;
@@ -50,7 +50,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CertsError> {
 }
 
 /// As [`read`], as text.
-pub(crate) fn read_text(path: &Path) -> Result<String, CertsError> {
+pub fn read_text(path: &Path) -> Result<String, CertsError> {
     String::from_utf8(read(path)?).map_err(|_| CertsError::bad(path, "the file is not text"))
 }
 

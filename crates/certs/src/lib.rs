@@ -7,9 +7,10 @@ mod authority;
 mod demo;
 mod error;
 mod examine;
-mod files;
+pub mod files;
 mod index;
 mod role;
+mod signed;
 
 pub use authority::{Authority, CA_DAYS, IssueRequest, Issued, LEAF_DAYS, VALIDITY_DAYS_MAX, Validity};
 pub use demo::{DemoSet, Identity, demo_set, demo_set_for};
@@ -17,3 +18,4 @@ pub use error::CertsError;
 pub use examine::{Details, EXPIRY_WARNING, Examination, Problem, TlsFiles, examine, read_certificates};
 pub use index::{Entry, INDEX_ENTRIES_MAX, list};
 pub use role::Role;
+pub use signed::{KeyRequest, Signer, Trust, fingerprint};

@@ -115,6 +115,11 @@ impl Network {
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&normalise(address))
     }
+
+    /// The network in the form that other libraries take.
+    pub fn into_inner(self) -> IpNet {
+        self.0
+    }
 }
 
 impl fmt::Display for Network {

@@ -3,18 +3,30 @@
 use std::net::SocketAddr;
 
 use crate::address::{Host, HostPort};
+use crate::intercept::Intercept;
+use crate::location::Location;
 use crate::reader::{Reader, Section, quoted};
 use crate::rules::{Listener, RULES_MAX, Rule, Rules};
 use crate::schema;
 use crate::sections::{Admin, Channels, Compression, Drain, Limits, ListenAddress, Log, Store, Tls, overlap};
+use crate::smb::Smb;
+use crate::warm::{self, Warm};
+
+/// Most server-side proxies beside the first.
+pub const BACKUPS_MAX: usize = 8;
 
 /// Everything the client-side proxy is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
     pub peer: Peer,
     pub tls: Tls,
-    /// `[[rule]]`, in order. At least one has a listener.
+    /// `[[rule]]`, in order. At least one has a listener, unless connections are intercepted.
     pub rules: Rules,
+    /// `[[warm]]`, in order.
+    pub warm: Vec<Warm>,
+    pub intercept: Intercept,
+    pub location: Location,
+    pub smb: Smb,
     pub store: Store,
     pub limits: Limits,
     pub channels: Channels,
@@ -31,6 +43,8 @@ pub struct Peer {
     pub address: HostPort,
     /// The DNS name or address that the peer's certificate must carry. An IPv6 address stands without brackets.
     pub server_name: String,
+    /// Others to go to while that one does not answer, most wanted first.
+    pub backups: Vec<HostPort>,
 }
 
 /// `channels.pool_min` and `channels.pool_max`: idle channels kept connected, so that opening needs no handshake.
@@ -46,6 +60,13 @@ impl ClientConfig {
         let peer = Peer::build(reader);
         let tls = Tls::build(reader);
         let (rules, listeners) = build_rules(reader);
+        let warm = warm::build(reader, rules.as_ref());
+        let intercept = Intercept::build(reader, peer.as_ref(), &listeners);
+        if listeners.is_empty() && rules.is_some() {
+            require_a_way_in(reader, intercept.as_ref());
+        }
+        let location = Location::build(reader);
+        let smb = Smb::build(reader);
         let store = Store::build(reader, &schema::STORE_PATH_CLIENT);
         let limits = Limits::build(reader);
         let channels = Channels::build(reader);
@@ -58,6 +79,10 @@ impl ClientConfig {
             peer: peer?,
             tls: tls?,
             rules: rules?,
+            warm: warm?,
+            intercept: intercept?,
+            location: location?,
+            smb: smb?,
             store: store?,
             limits: limits?,
             channels: channels?,
@@ -75,12 +100,24 @@ impl Peer {
         let section = reader.section("peer");
         let address = reader.host_port(&section, &schema::PEER_ADDRESS);
         let server_name = reader.parsed::<Host>(&section, &schema::PEER_SERVER_NAME);
-        let address = address?;
+        let default_port = schema::PEER_PORT;
+        let parse = |text: &str| HostPort::parse(text, default_port);
+        let backups =
+            reader.entries(&section, &schema::PEER_BACKUPS, parse, |value| quoted(&value.to_string()));
+        let (address, backups) = (address?, backups?);
+        if backups.len() > BACKUPS_MAX {
+            let message = format!("has {} entries; at most {BACKUPS_MAX} are tried", backups.len());
+            reader.conflict(&section, &schema::PEER_BACKUPS, message);
+        }
+        if let Some(twice) = backups.iter().find(|backup| **backup == address) {
+            let message = format!("{twice} is peer.address already");
+            reader.conflict(&section, &schema::PEER_BACKUPS, message);
+        }
         let server_name = server_name.unwrap_or_else(|| {
             reader.computed(&section, &schema::PEER_SERVER_NAME, quoted(&address.host.to_string()));
             address.host.clone()
         });
-        Some(Peer { address, server_name: server_name.to_string() })
+        Some(Peer { address, server_name: server_name.to_string(), backups })
     }
 }
 
@@ -118,18 +155,22 @@ fn build_rules(reader: &mut Reader<'_>) -> (Option<Rules>, Listeners) {
             "at least one [[rule]], such as listen = \"127.0.0.1:4450\" with server = \"fs1.example\"",
         );
     }
-    if let Some(section) = sections.first()
-        && all_parsed
-        && listeners.is_empty()
-    {
-        let message = "no rule has a listener, so no connection could ever reach this proxy; one rule needs \"listen\" \
-                       and \"server\"";
-        reader.conflict(section, &schema::RULE_LISTEN, message);
-    }
     if all_parsed {
         warn_of_shadowed_rules(reader, &sections, &rules);
     }
     (all_parsed.then(|| Rules::new(rules)), listeners)
+}
+
+/// A proxy that no connection could ever reach is a mistake.
+fn require_a_way_in(reader: &mut Reader<'_>, intercept: Option<&Intercept>) {
+    if intercept.is_none_or(Intercept::is_on) {
+        return;
+    }
+    if let Some(section) = reader.sections("rule", RULES_MAX).first() {
+        let message = "no rule has a listener, so no connection could ever reach this proxy; one rule needs \"listen\" \
+                       and \"server\", or intercept.mode another value than \"off\"";
+        reader.conflict(section, &schema::RULE_LISTEN, message);
+    }
 }
 
 fn build_rule(

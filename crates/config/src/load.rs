@@ -18,6 +18,9 @@ use crate::tree::{parse_document, utf8};
 /// Longest configuration file, in bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Sections and keys that a policy must not have.
+const OF_THE_MACHINE: [&str; 6] = ["tls", "admin", "log", "store.path", "store.key_file", "location.answer"];
+
 /// A configuration with what there is to say about it.
 #[derive(Clone, Debug)]
 pub struct Loaded<C> {
@@ -40,6 +43,32 @@ impl ClientConfig {
         overrides: &Overrides,
     ) -> Result<Loaded<ClientConfig>, ConfigErrors> {
         parse(&CLIENT, text, file, overrides, ClientConfig::build)
+    }
+}
+
+impl ClientConfig {
+    /// As [`ClientConfig::parse`], for a policy: what belongs to the machine is not its to say, and comes from `overrides`.
+    pub fn parse_policy(
+        text: &[u8],
+        file: &Path,
+        overrides: &Overrides,
+    ) -> Result<Loaded<ClientConfig>, ConfigErrors> {
+        let name: Arc<str> = file.to_string_lossy().into();
+        if let Ok(text) = utf8(text) {
+            let (tree, _) = parse_document(text, &name);
+            let foreign = OF_THE_MACHINE.iter().filter_map(|key| Some((key, &tree.at(key)?.0)));
+            let errors: Vec<ConfigError> = foreign
+                .map(|(key, place)| ConfigError {
+                    place: place.clone(),
+                    key: (*key).to_string(),
+                    problem: Problem::Conflict("belongs to the machine; a policy cannot say it".into()),
+                })
+                .collect();
+            if !errors.is_empty() {
+                return Err(in_order(errors, &name));
+            }
+        }
+        ClientConfig::parse(text, file, overrides)
     }
 }
 

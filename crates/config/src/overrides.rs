@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::effective::Warning;
 use crate::error::{ConfigError, Origin, Problem};
 use crate::schema::{Key, Schema, Shape};
-use crate::suggest::{hint_for_path, nearest};
-use crate::tree::{Node, Table, Value, parse_value, shown};
+use crate::suggest::{hint_for_path, nearest, reserved_section};
+use crate::tree::{Node, Table, Value, parse_value, secret, shown};
 
 /// Every environment variable of Isthmus starts with this.
 pub const VARIABLE_PREFIX: &str = "ISTHMUS_";
@@ -90,7 +90,10 @@ impl Overrides {
                         problem,
                     }));
                 }
-                None => warnings.extend(warning_for(variable, &targets)),
+                None => match of_reserved_section(schema, variable) {
+                    Some(error) => errors.push(error),
+                    None => warnings.extend(warning_for(variable, &targets)),
+                },
             }
         }
         for flag in &self.flags {
@@ -141,21 +144,7 @@ impl Target {
             Target::Sections(_) => parse_value(text, origin),
         };
         let node = node.map_err(Problem::Syntax)?;
-        match self {
-            Target::Sections(name) => {
-                tree.0.insert((*name).to_string(), (origin.clone(), node));
-            }
-            Target::Key(key) => {
-                let empty = || {
-                    (origin.clone(), Node { value: Value::Table(Table::default()), origin: origin.clone() })
-                };
-                let (_, section) = tree.0.entry(key.section.to_string()).or_insert_with(empty);
-                // A section that is not a table is reported when it is read.
-                if let Value::Table(table) = &mut section.value {
-                    table.0.insert(key.name.to_string(), (origin.clone(), node));
-                }
-            }
-        }
+        tree.put(&self.path(), origin, node);
         Ok(())
     }
 }
@@ -187,9 +176,18 @@ fn warning_for(variable: &str, targets: &[Target]) -> Option<Warning> {
     })
 }
 
+/// A variable for a section that this side must not have is an error: what it holds should not be here.
+fn of_reserved_section(schema: &'static Schema, variable: &str) -> Option<ConfigError> {
+    let rest = variable.strip_prefix(VARIABLE_PREFIX)?.to_ascii_lowercase();
+    let section = rest.split('_').next().unwrap_or(&rest);
+    let hint = reserved_section(schema, section)?;
+    let place = Origin::Environment(variable.into());
+    Some(ConfigError { place, key: section.to_string(), problem: Problem::UnknownKey { hint: Some(hint) } })
+}
+
 fn cut(text: &str) -> String {
-    if text.contains("-----BEGIN") {
-        return "(a PEM block)".into();
+    if let Some(secret) = secret(text) {
+        return secret.into();
     }
     let one_line = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut short: String = one_line.clone().take(SHOWN_CHARS_MAX).collect();

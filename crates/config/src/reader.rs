@@ -12,11 +12,9 @@ use crate::address::HostPort;
 use crate::effective::{Effective, Warning};
 use crate::error::{ConfigError, Origin, Problem};
 use crate::schema::{DefaultValue, Key, Schema, Shape};
-use crate::tree::{Node, Table, Value, parse_value, shown};
+use crate::tree::{Node, Table, Value, parse_value, secret, shown};
 use crate::units::{Size, format_duration, parse_duration};
 
-/// Most entries of one list.
-const LIST_LEN_MAX: usize = 1024;
 /// Longest free text, in bytes.
 const TEXT_LEN_MAX: usize = 64;
 /// Longest path, in bytes (Linux `PATH_MAX`).
@@ -88,7 +86,7 @@ impl<'t> Reader<'t> {
     /// The section `[name]`; an empty one if it is not there.
     pub fn section(&mut self, name: &'static str) -> Section<'t> {
         let mut section = Section { name, index: None, table: None, place: self.start_of_file() };
-        if let Some((origin, node)) = self.tree.0.get(name) {
+        if let Some((origin, node)) = self.tree.at(name) {
             section.place = origin.clone();
             match &node.value {
                 Value::Table(table) => section.table = Some(table),
@@ -101,7 +99,7 @@ impl<'t> Reader<'t> {
     /// The sections `[[name]]`, in order. More than `most` of them is an error.
     pub fn sections(&mut self, name: &'static str, most: usize) -> Vec<Section<'t>> {
         let expected = format!("a list of sections, each starting with [[{name}]]");
-        let Some((origin, node)) = self.tree.0.get(name) else { return Vec::new() };
+        let Some((origin, node)) = self.tree.at(name) else { return Vec::new() };
         let Value::List(items) = &node.value else {
             self.fault(origin, name, wrong_type(expected, &node.value));
             return Vec::new();
@@ -183,20 +181,19 @@ impl<'t> Reader<'t> {
     /// An absolute path. A relative one starts at the folder of the file it stands in, or, from the environment or a
     /// flag, at the current folder.
     pub fn path(&mut self, section: &Section<'_>, key: &'static Key) -> Option<PathBuf> {
+        let base = self.base(section, key);
+        self.text(section, key, |text| absolute(&base, text), |path| quoted(&path.to_string_lossy()))
+    }
+
+    /// As [`Reader::path`], several of them.
+    pub fn paths(&mut self, section: &Section<'_>, key: &'static Key) -> Option<Vec<PathBuf>> {
+        let base = self.base(section, key);
+        self.entries(section, key, |text| absolute(&base, text), |path| quoted(&path.to_string_lossy()))
+    }
+
+    fn base(&self, section: &Section<'_>, key: &Key) -> PathBuf {
         let from_file = matches!(section.place(key), Origin::File { .. });
-        let base = if from_file { self.bases.0.clone() } else { self.bases.1.clone() };
-        let parse = |text: &str| {
-            if text.is_empty() {
-                Err("names nothing".to_string())
-            } else if text.contains("-----BEGIN") {
-                Err("is a PEM block itself, not the path of a file with it".into())
-            } else if text.len() > PATH_LEN_MAX || text.contains(char::is_control) {
-                Err("cannot be a path".into())
-            } else {
-                Ok(base.join(text))
-            }
-        };
-        self.text(section, key, parse, |path| quoted(&path.to_string_lossy()))
+        if from_file { self.bases.0.clone() } else { self.bases.1.clone() }
     }
 
     pub fn host_port(&mut self, section: &Section<'_>, key: &'static Key) -> Option<HostPort> {
@@ -238,7 +235,7 @@ impl<'t> Reader<'t> {
         section: &Section<'_>,
         key: &'static Key,
     ) -> Option<T> {
-        let convert = |node: &Node| scalar(node, key, true).map_err(|fault| vec![fault]);
+        let convert = |node: &Node| scalar(node, key, true, str::parse).map_err(|fault| vec![fault]);
         self.read(section, key, convert, |value: &T| bare_or_quoted(&value.to_string()))
     }
 
@@ -249,27 +246,40 @@ impl<'t> Reader<'t> {
         key: &'static Key,
     ) -> Option<Vec<T>> {
         let integers = key.shape == Shape::Ports;
+        let show = |value: &T| {
+            if integers { bare_or_quoted(&value.to_string()) } else { quoted(&value.to_string()) }
+        };
+        self.entries(section, key, str::parse, show)
+    }
+
+    /// As [`Reader::list`], with a reading and a writing of its own.
+    pub fn entries<T>(
+        &mut self,
+        section: &Section<'_>,
+        key: &'static Key,
+        parse: impl Fn(&str) -> Result<T, String>,
+        show: impl Fn(&T) -> String,
+    ) -> Option<Vec<T>> {
+        let integers = key.shape == Shape::Ports;
+        let most = key.shape.entries_max();
         let convert = |node: &Node| {
             let items = match &node.value {
                 Value::List(items) => items.as_slice(),
                 _ => std::slice::from_ref(node),
             };
-            if items.len() > LIST_LEN_MAX {
-                return Err(vec![impossible(node, key, &format!("has more than {LIST_LEN_MAX} entries"))]);
+            if items.len() > most {
+                return Err(vec![impossible(node, key, &format!("has more than {most} entries"))]);
             }
             let (good, bad): (Vec<_>, Vec<_>) =
-                items.iter().map(|item| scalar(item, key, integers)).partition(Result::is_ok);
+                items.iter().map(|item| scalar(item, key, integers, &parse)).partition(Result::is_ok);
             if bad.is_empty() {
                 Ok(good.into_iter().filter_map(Result::ok).collect())
             } else {
                 Err(bad.into_iter().filter_map(Result::err).collect())
             }
         };
-        let show = |value: &T| {
-            if integers { bare_or_quoted(&value.to_string()) } else { quoted(&value.to_string()) }
-        };
         self.read(section, key, convert, |values: &Vec<T>| {
-            format!("[{}]", values.iter().map(show).collect::<Vec<_>>().join(", "))
+            format!("[{}]", values.iter().map(&show).collect::<Vec<_>>().join(", "))
         })
     }
 
@@ -343,13 +353,32 @@ fn bare_or_quoted(text: &str) -> String {
     if text.parse::<u32>().is_ok() { text.to_string() } else { quoted(text) }
 }
 
-fn scalar<T: FromStr<Err = String>>(node: &Node, key: &Key, integers: bool) -> Result<T, Fault> {
+fn absolute(base: &Path, text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        Err("names nothing".to_string())
+    } else if text.contains("-----BEGIN") {
+        Err("is a PEM block itself, not the path of a file with it".into())
+    } else if text.contains(':') && secret(text).is_some() {
+        Err("is a line of a password hash file itself, not the path of that file".into())
+    } else if text.len() > PATH_LEN_MAX || text.contains(char::is_control) {
+        Err("cannot be a path".into())
+    } else {
+        Ok(base.join(text))
+    }
+}
+
+fn scalar<T>(
+    node: &Node,
+    key: &Key,
+    integers: bool,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, Fault> {
     let text = match &node.value {
         Value::Text(text) => Cow::Borrowed(text.as_str()),
         Value::Integer(integer) if integers => Cow::Owned(integer.to_string()),
         _ => return Err(mistyped(node, key)),
     };
-    text.parse().map_err(|why: String| impossible(node, key, &why))
+    parse(&text).map_err(|why: String| impossible(node, key, &why))
 }
 
 fn mistyped(node: &Node, key: &Key) -> Fault {

@@ -9,6 +9,7 @@ use isthmus_types::Domain;
 use isthmus_types::limits::DOMAIN_LEN_MAX;
 
 use crate::address::{Host, HostPort, Network, Pattern, PortRange};
+use crate::schema::SMB_PORT;
 use crate::words::{Action, WhenUnavailable};
 
 /// Most rules in one configuration.
@@ -86,6 +87,18 @@ impl Rules {
     /// The explicit listeners to bind, each with the place of its rule (to be given to [`Rules::decide_listener`]).
     pub fn listeners(&self) -> impl Iterator<Item = (usize, &Listener)> {
         self.0.iter().enumerate().filter_map(|(index, rule)| rule.listener.as_ref().map(|l| (index, l)))
+    }
+
+    /// The listener that leads to this server, by the name or address that a rule gives it; one for SMB's own port before
+    /// others. Capital letters make no difference.
+    pub fn listener_for(&self, server: &str) -> Option<&Listener> {
+        let host: Host = server.parse().ok()?;
+        let mut found = self.listeners().map(|(_, listener)| listener).filter(|l| l.target.host == host);
+        let first = found.next()?;
+        if first.target.port == SMB_PORT {
+            return Some(first);
+        }
+        Some(found.find(|listener| listener.target.port == SMB_PORT).unwrap_or(first))
     }
 
     /// Decides about an intercepted connection from `source` to `destination` on `port`.

@@ -1,11 +1,17 @@
 //! The server-side proxy's configuration.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use isthmus_keys::KeysConfig;
 
 use crate::allow::{ALLOW_MAX, Allow, AllowEntry};
+use crate::intercept::InterceptAnswers;
+use crate::keys;
 use crate::reader::{Reader, Section};
 use crate::schema;
 use crate::sections::{Admin, Channels, Compression, Drain, Limits, ListenAddress, Log, Store, Tls};
+use crate::smb::Smb;
 
 /// Everything the server-side proxy is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +21,12 @@ pub struct ServerConfig {
     pub tls: Tls,
     /// `[[allow]]`: the targets this proxy may connect to. At least one entry.
     pub allow: Allow,
+    pub intercept: InterceptAnswers,
+    /// `[fleet]`: enrolment and policies of laptops, if this proxy keeps them.
+    pub fleet: Option<FleetConfig>,
+    pub smb: Smb,
+    /// `[keys]`: where session keys come from, and who may be given them.
+    pub keys: KeysConfig,
     pub store: Store,
     pub limits: Limits,
     pub channels: Channels,
@@ -24,12 +36,28 @@ pub struct ServerConfig {
     pub compression: Compression,
 }
 
+/// `[fleet]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetConfig {
+    /// Directory of the authority, with its key.
+    pub authority: PathBuf,
+    /// Directory of the register.
+    pub path: PathBuf,
+    /// Days that an agent's certificate is valid.
+    pub days: u32,
+}
+
 impl ServerConfig {
     pub(crate) fn build(reader: &mut Reader<'_>) -> Option<ServerConfig> {
         let section = reader.section("listen");
         let listen = reader.parsed::<ListenAddress>(&section, &schema::LISTEN_ADDRESS).map(|listen| listen.0);
         let tls = Tls::build(reader);
         let allow = build_allow(reader);
+        let intercept = InterceptAnswers::build(reader);
+        let crl = tls.as_ref().is_none_or(|tls| tls.crl.is_some());
+        let fleet = build_fleet(reader, crl);
+        let smb = Smb::build(reader);
+        let keys = keys::build(reader);
         let store = Store::build(reader, &schema::STORE_PATH_SERVER);
         let limits = Limits::build(reader);
         let channels = Channels::build(reader);
@@ -42,6 +70,10 @@ impl ServerConfig {
             listen: listen?,
             tls: tls?,
             allow: allow?,
+            intercept: intercept?,
+            fleet: fleet?,
+            smb: smb?,
+            keys: keys?,
             store: store?,
             limits: limits?,
             channels: channels?,
@@ -51,6 +83,20 @@ impl ServerConfig {
             compression: compression?,
         })
     }
+}
+
+/// `crl` says whether there is a revocation list. `Some(None)` if no fleet is kept.
+fn build_fleet(reader: &mut Reader<'_>, crl: bool) -> Option<Option<FleetConfig>> {
+    let section = reader.section("fleet");
+    let authority = reader.path(&section, &schema::FLEET_CA);
+    let path = reader.path(&section, &schema::FLEET_PATH);
+    let days = reader.integer(&section, &schema::FLEET_DAYS);
+    let (path, days) = (path?, days?);
+    if authority.is_some() && !crl {
+        let message = "needs tls.crl, or a laptop that is revoked would go on";
+        reader.conflict(&section, &schema::FLEET_CA, message);
+    }
+    Some(authority.map(|authority| FleetConfig { authority, path, days }))
 }
 
 fn build_allow(reader: &mut Reader<'_>) -> Option<Allow> {

@@ -15,32 +15,36 @@ pub(crate) fn unknown_keys(schema: &'static Schema, tree: &Table) -> Vec<ConfigE
         if errors.len() > ERRORS_MAX {
             break;
         }
-        if !schema.sections().contains(&name.as_str()) {
+        if schema.sections().contains(&name.as_str()) {
+            check_section(schema, name, &node.value, &mut errors);
+        } else {
             errors.push(unknown(origin, name.clone(), section_hint(schema, name)));
-            continue;
-        }
-        match &node.value {
-            Value::Table(table) => check_table(schema, name, name, table, &mut errors),
-            Value::List(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    if let Value::Table(table) = &item.value {
-                        check_table(schema, name, &format!("{name}[{}]", index + 1), table, &mut errors);
-                    }
-                }
-            }
-            _ => {}
         }
     }
     errors
 }
 
+/// Why this side must not have a section, if it is one of those.
+pub(crate) fn reserved_section(schema: &'static Schema, section: &str) -> Option<String> {
+    let is_reserved = section == "keys" && std::ptr::eq(schema, &CLIENT);
+    is_reserved.then(|| {
+        "secrets that open sessions are kept by the server-side proxy alone, never in a branch or on a laptop; this \
+         section belongs to its file"
+            .to_string()
+    })
+}
+
 /// What may have been meant by the path of a flag.
 pub(crate) fn hint_for_path(schema: &'static Schema, path: &str) -> Option<String> {
     match path.split_once('.') {
-        Some((section, _)) if schema.is_repeated(section) => {
-            Some(format!("a list of sections is set as a whole: {section}=[{{…}}]"))
+        Some((section, name)) if schema.sections().contains(&section) => {
+            let within =
+                |repeated: &&&str| path.strip_prefix(**repeated).is_some_and(|it| it.starts_with('.'));
+            match schema.repeated.iter().find(within) {
+                Some(repeated) => Some(format!("a list of sections is set as a whole: {repeated}=[{{…}}]")),
+                None => key_hint(schema, section, name),
+            }
         }
-        Some((section, name)) if schema.sections().contains(&section) => key_hint(schema, section, name),
         _ => {
             let paths: Vec<String> = schema.keys.iter().map(|key| key.path()).collect();
             let by_name = schema.keys.iter().find(|key| key.name == path).map(|key| key.path());
@@ -67,6 +71,20 @@ pub(crate) fn nearest<'c>(text: &str, candidates: impl Iterator<Item = &'c str>)
         .map(|(_, candidate)| candidate)
 }
 
+fn check_section(schema: &'static Schema, section: &str, value: &Value, errors: &mut Vec<ConfigError>) {
+    match value {
+        Value::Table(table) => check_table(schema, section, section, table, errors),
+        Value::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                if let Value::Table(table) = &item.value {
+                    check_table(schema, section, &format!("{section}[{}]", index + 1), table, errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 fn check_table(
     schema: &'static Schema,
     section: &str,
@@ -74,11 +92,14 @@ fn check_table(
     table: &Table,
     errors: &mut Vec<ConfigError>,
 ) {
-    for (name, (origin, _)) in &table.0 {
+    for (name, (origin, node)) in &table.0 {
         if errors.len() > ERRORS_MAX {
             return;
         }
-        if schema.key(section, name).is_none() {
+        let inner = schema.within(section).into_iter().find(|inner| last(inner) == name);
+        if let Some(inner) = inner {
+            check_section(schema, inner, &node.value, errors);
+        } else if schema.key(section, name).is_none() {
             errors.push(unknown(origin, format!("{title}.{name}"), key_hint(schema, section, name)));
         }
     }
@@ -90,6 +111,9 @@ fn unknown(place: &Origin, key: String, hint: Option<String>) -> ConfigError {
 }
 
 fn section_hint(schema: &'static Schema, name: &str) -> Option<String> {
+    if let Some(hint) = reserved_section(schema, name) {
+        return Some(hint);
+    }
     let other = if std::ptr::eq(schema, &CLIENT) { &SERVER } else { &CLIENT };
     if other.sections().contains(&name) {
         return Some(format!("this section belongs to the {}-side proxy's file", other.side));
@@ -104,15 +128,22 @@ fn section_hint(schema: &'static Schema, name: &str) -> Option<String> {
 
 fn key_hint(schema: &'static Schema, section: &str, name: &str) -> Option<String> {
     let of_section = schema.keys.iter().filter(|key| key.section == section).map(|key| key.name);
+    let inner = schema.within(section);
+    let of_section = of_section.chain(inner.iter().map(|inner| last(inner)));
     if let Some(meant) = nearest(name, of_section) {
         return Some(did_you_mean(meant));
     }
     if let Some(key) = schema.keys.iter().find(|key| key.name == name) {
         return Some(format!("did you mean {:?} in section [{}]?", key.name, key.section));
     }
-    let names: Vec<&str> =
-        schema.keys.iter().filter(|key| key.section == section).map(|key| key.name).collect();
+    let own = schema.keys.iter().filter(|key| key.section == section).map(|key| key.name);
+    let names: Vec<&str> = own.chain(inner.iter().map(|inner| last(inner))).collect();
     Some(format!("the keys of this section are {}", names.join(", ")))
+}
+
+/// The last part of a section's path.
+fn last(section: &str) -> &str {
+    section.rsplit('.').next().unwrap_or(section)
 }
 
 fn did_you_mean(what: &str) -> String {

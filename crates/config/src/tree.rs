@@ -40,6 +40,35 @@ impl Table {
     pub fn node(&self, key: &str) -> Option<&Node> {
         self.0.get(key).map(|(_, node)| node)
     }
+
+    /// What stands at a section's path, such as `keys.command`, and where its name stands.
+    pub fn at(&self, path: &str) -> Option<&(Origin, Node)> {
+        match path.split_once('.') {
+            None => self.0.get(path),
+            Some((first, rest)) => match &self.0.get(first)?.1.value {
+                Value::Table(table) => table.at(rest),
+                _ => None,
+            },
+        }
+    }
+
+    /// Puts a node at a section's path. A section on the way that is not a table stays as it is, to be reported when it
+    /// is read.
+    pub fn put(&mut self, path: &str, origin: &Origin, node: Node) {
+        match path.split_once('.') {
+            None => {
+                self.0.insert(path.to_string(), (origin.clone(), node));
+            }
+            Some((first, rest)) => {
+                let empty = || Node { value: Value::Table(Table::default()), origin: origin.clone() };
+                let (_, section) =
+                    self.0.entry(first.to_string()).or_insert_with(|| (origin.clone(), empty()));
+                if let Value::Table(table) = &mut section.value {
+                    table.put(rest, origin, node);
+                }
+            }
+        }
+    }
 }
 
 impl fmt::Display for Value {
@@ -56,10 +85,10 @@ impl fmt::Display for Value {
     }
 }
 
-/// `text` in quotes, cut if long; private keys that strayed into a configuration are not repeated.
+/// `text` in quotes, cut if long; keys and hashes that strayed into a configuration are not repeated.
 pub(crate) fn shown(text: &str) -> String {
-    if text.contains("-----BEGIN") {
-        return "(a PEM block)".into();
+    if let Some(secret) = secret(text) {
+        return secret.into();
     }
     let mut short: String = text.chars().take(SHOWN_CHARS_MAX).collect();
     if short.len() < text.len() {
@@ -67,6 +96,18 @@ pub(crate) fn shown(text: &str) -> String {
     }
     format!("{short:?}")
 }
+
+/// What to call a text that is a secret itself and not the name of a file with one.
+pub(crate) fn secret(text: &str) -> Option<&'static str> {
+    if text.contains("-----BEGIN") {
+        return Some("(a PEM block)");
+    }
+    let longest = text.split(|c: char| !c.is_ascii_hexdigit()).map(str::len).max().unwrap_or_default();
+    (longest >= HASH_DIGITS).then_some("(what may be a key or a password hash)")
+}
+
+/// Digits of an NT hash, the shortest secret that is written in hex.
+const HASH_DIGITS: usize = 32;
 
 /// Reads a whole file. Syntax errors leave what could be read around them.
 pub(crate) fn parse_document(text: &str, name: &Arc<str>) -> (Table, Vec<ConfigError>) {

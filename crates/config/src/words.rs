@@ -27,6 +27,44 @@ pub enum WhenUnavailable {
     Refuse,
 }
 
+/// How far round trips of SMB are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Acceleration {
+    /// Answers near the client under shared leases and watches too: as fresh as the news of a change arrives.
+    Bounded,
+    /// Answers near the client only under leases that the client has itself.
+    Strict,
+    /// Every request goes to the server.
+    Off,
+}
+
+/// How connections are brought to the client-side proxy without clients knowing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InterceptMode {
+    /// Not at all: by explicit listeners alone.
+    Off,
+    /// What the machine forwards, with both addresses as they are (TPROXY).
+    Tproxy,
+    /// What the machine forwards, by rewriting the destination (REDIRECT).
+    Redirect,
+    /// What the machine itself connects to.
+    Local,
+}
+
+/// What a key source brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SecretKind {
+    Keytab,
+    PasswordHashes,
+}
+
+/// What a release rule's peer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ReleaseKind {
+    Gateway,
+    Laptop,
+}
+
 /// Implements reading, writing and listing for an enum from its table of words.
 macro_rules! words {
     ($name:ty { $($word:literal = $variant:path),+ $(,)? }) => {
@@ -66,7 +104,23 @@ words!(Action {
     "deny" = Action::Deny,
 });
 
+words!(Acceleration {
+    "bounded" = Acceleration::Bounded,
+    "strict" = Acceleration::Strict,
+    "off" = Acceleration::Off,
+});
+words!(InterceptMode {
+    "off" = InterceptMode::Off,
+    "tproxy" = InterceptMode::Tproxy,
+    "redirect" = InterceptMode::Redirect,
+    "local" = InterceptMode::Local,
+});
+
 words!(WhenUnavailable { "pass-through" = WhenUnavailable::PassThrough, "refuse" = WhenUnavailable::Refuse });
+
+words!(SecretKind { "keytab" = SecretKind::Keytab, "password-hashes" = SecretKind::PasswordHashes });
+
+words!(ReleaseKind { "gateway" = ReleaseKind::Gateway, "laptop" = ReleaseKind::Laptop });
 
 words!(LogFormat { "text" = LogFormat::Text, "json" = LogFormat::Json });
 

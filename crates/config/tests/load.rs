@@ -183,6 +183,74 @@ fn the_example_files_are_valid() {
 }
 
 #[test]
+fn keys_come_with_everything_that_they_need() {
+    let text = include_str!("full/server.toml");
+    let keys = server(text).unwrap().config.keys;
+    assert_eq!(keys.keytabs[0], PathBuf::from("/etc/isthmus/keys/files.keytab"), "relative to the file");
+    assert_eq!(keys.releases.rules[1].name, "release 2");
+    assert_eq!(keys.commands[1].name, "command 2");
+    assert_eq!(keys.commands[1].output, isthmus_keys::CommandOutput::StandardOutput);
+    isthmus_keys::ReleasePolicy::new(&keys.releases).unwrap();
+    let defaults = server(SERVER).unwrap().config.keys;
+    assert_eq!(
+        defaults,
+        isthmus_keys::KeysConfig::default(),
+        "nothing is held or released unless it is configured"
+    );
+    assert!(
+        server(SERVER).unwrap().config.smb.enabled
+            && client(CLIENT, &Overrides::none()).unwrap().config.smb.enabled
+    );
+}
+
+#[test]
+fn keys_are_set_from_outside_as_other_keys_are() {
+    let mut overrides = variables(&[
+        ("ISTHMUS_KEYS_KEYTABS", "/a.keytab,/b.keytab"),
+        ("ISTHMUS_KEYS_RELEASE", r#"[{ peer = "l", kind = "laptop", users = "alice" }]"#),
+        ("ISTHMUS_SMB_ENABLED", "false"),
+    ]);
+    overrides.set(r#"keys.command=[{ argv = ["/bin/true"], kind = "keytab" }]"#);
+    let loaded = ServerConfig::parse(SERVER.as_bytes(), Path::new("s.toml"), &overrides).unwrap();
+    assert_eq!(loaded.warnings, []);
+    let keys = loaded.config.keys;
+    assert_eq!((keys.keytabs.len(), keys.commands.len(), keys.releases.rules.len()), (2, 1, 1));
+    assert!(!loaded.config.smb.enabled);
+    overrides.set("keys.command.kind=keytab");
+    let error = ServerConfig::parse(SERVER.as_bytes(), Path::new("s.toml"), &overrides).unwrap_err();
+    assert!(error.to_string().contains("a list of sections is set as a whole: keys.command=[{"), "{error}");
+}
+
+#[test]
+fn a_branch_has_no_keys_wherever_they_come_from() {
+    let why = "secrets that open sessions are kept by the server-side proxy alone";
+    let mut flag = Overrides::none();
+    flag.set("keys.keytabs=/etc/krb5.keytab");
+    let variable = variables(&[("ISTHMUS_KEYS_PASSWORD_HASHES", "/etc/hashes")]);
+    let errors = [
+        client(&format!("{CLIENT}[keys]\n"), &Overrides::none()).unwrap_err(),
+        client(&format!("{CLIENT}[[keys.command]]\n"), &Overrides::none()).unwrap_err(),
+        client(CLIENT, &flag).unwrap_err(),
+        client(CLIENT, &variable).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.0.len(), 1, "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
+fn keys_that_are_of_no_use_give_a_warning() {
+    let texts = |text: &str| -> Vec<String> {
+        server(&format!("{SERVER}{text}")).unwrap().warnings.iter().map(ToString::to_string).collect()
+    };
+    assert!(texts("[keys]\nkeytabs = \"a\"\n")[0].contains("no [[keys.release]] allows any peer"));
+    let rule = "[[keys.release]]\npeer = \"l\"\nkind = \"laptop\"\nusers = \"alice\"\n";
+    assert!(texts(rule)[0].contains("there is nothing to release"));
+    assert_eq!(texts(&format!("[keys]\nkeytabs = \"a\"\n{rule}")), [""; 0]);
+}
+
+#[test]
 fn files_that_cannot_be_read_say_so() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing.toml");
@@ -215,6 +283,20 @@ fn a_private_key_in_the_wrong_place_is_not_repeated() {
         overrides = variables(&[(&format!("ISTHMUS_{}", key.replace('.', "_").to_uppercase()), &pem)]);
         if let Err(error) = client(CLIENT, &overrides) {
             assert!(!error.to_string().contains(secret), "{key}: {error}");
+        }
+    }
+    let line = "alice:1000:X:FC525C9683E8FE067095BA2DDC971889:[U ]:";
+    for value in [line, &line[13..45]] {
+        for key in
+            ["keys.password_hashes", "keys.gateway_burst", "keys.administrator_groups", "log.level", "x"]
+        {
+            let mut overrides = Overrides::none();
+            overrides.set(&format!("{key}={value}"));
+            let file = Path::new("server.toml");
+            match ServerConfig::parse(SERVER.as_bytes(), file, &overrides) {
+                Ok(_) => assert_eq!((key, value.len()), ("keys.password_hashes", 32), "it could be a path"),
+                Err(error) => assert!(!error.to_string().contains("FC525C"), "{key}: {error}"),
+            }
         }
     }
     let error = client(&CLIENT.replace("c.key", &pem), &Overrides::none()).unwrap_err();

@@ -1,7 +1,8 @@
 //! What is wrong, in words for the person who reads the console.
 
 use isthmus_telemetry::{
-    CertificateKind, CertificateStatus, PeerState, Status, StoreState, Traffic, data_reduction,
+    CertificateKind, CertificateStatus, KeySourceStatus, PeerState, Status, StoreState, Traffic,
+    data_reduction,
 };
 use isthmus_types::{Reason, Side};
 use std::time::{Duration, SystemTime};
@@ -47,7 +48,9 @@ pub fn alarms(status: &Status, proof_failures: u64, hour: &Traffic, now: SystemT
     let mut found = Vec::new();
     readiness(status, &mut found);
     store(status, &mut found);
-    found.extend(status.certificates.iter().filter_map(|certificate| expiry(certificate, now)));
+    found.extend(status.key_sources.iter().filter_map(key_source));
+    let renews = status.agent.is_some();
+    found.extend(status.certificates.iter().filter_map(|certificate| expiry(certificate, renews, now)));
     if proof_failures > 0 {
         found.push(error(
             "Restored data failed its proof",
@@ -123,13 +126,28 @@ fn store(status: &Status, found: &mut Vec<Alarm>) {
     }
 }
 
-fn expiry(certificate: &CertificateStatus, now: SystemTime) -> Option<Alarm> {
+fn key_source(source: &KeySourceStatus) -> Option<Alarm> {
+    let why = sentence(source.error.as_deref()?);
+    let what_follows = if source.loaded_at.is_some() {
+        "What was loaded before stays in use; sessions that need newer keys are not optimised."
+    } else {
+        "Sessions that need its keys are not optimised."
+    };
+    Some(warning(&format!("Keys cannot be loaded from {}", source.name), format!("{why} {what_follows}")))
+}
+
+/// `renews` says that the proxy gets itself new certificates, long before the end.
+fn expiry(certificate: &CertificateStatus, renews: bool, now: SystemTime) -> Option<Alarm> {
+    let renews = renews && certificate.kind == CertificateKind::Own;
     let what = match certificate.kind {
         CertificateKind::Own => "This proxy's certificate",
         CertificateKind::Authority => "The certification authority",
         CertificateKind::RevocationList => "The revocation list",
     };
     let remedy = match certificate.kind {
+        CertificateKind::Own if renews => {
+            "It renews itself when the server side answers; if that comes too late, the laptop has to enrol anew."
+        }
         CertificateKind::Own => {
             "Issue a new one with `isthmus-server certs issue` and put it in its place; it is loaded without a restart."
         }
@@ -142,7 +160,7 @@ fn expiry(certificate: &CertificateStatus, now: SystemTime) -> Option<Alarm> {
         let text = format!("{}: peers no longer accept it. {remedy}", certificate.subject);
         return Some(error(&format!("{what} has expired"), text));
     };
-    if left > EXPIRY_WARNING {
+    if left > EXPIRY_WARNING || (renews && left > EXPIRY_URGENT) {
         return None;
     }
     let days = left.as_secs() / 86_400;
@@ -189,6 +207,7 @@ mod tests {
             state: PeerState::Up,
             since: UNIX_EPOCH,
             rtt: None,
+            clock_ahead_ms: None,
             version: String::new(),
             channels_busy: 0,
             channels_pooled: 0,
@@ -205,8 +224,11 @@ mod tests {
             store: StoreStatus { state: StoreState::Learning, ..StoreStatus::unusable("") },
             admission: AdmissionStatus::default(),
             certificates: Vec::new(),
+            key_sources: Vec::new(),
             draining: false,
             inner: InnerStatus::default(),
+            agent: None,
+            location: None,
         }
     }
 
@@ -232,6 +254,32 @@ mod tests {
         assert_eq!(found[1].title, "Restored data failed its proof");
         assert_eq!(found[2].title, "The chunk store takes in nothing new");
         assert!(found[2].text.starts_with("The disk is full. "), "{}", found[2].text);
+    }
+
+    #[test]
+    fn a_key_source_that_cannot_be_loaded_is_told_with_what_follows() {
+        let mut status = healthy();
+        let mut source = KeySourceStatus {
+            name: "/etc/files.keytab".into(),
+            kind: isthmus_telemetry::KeySourceKind::Keytab,
+            by_command: false,
+            service_keys: 1,
+            nt_hashes: 0,
+            skipped: 0,
+            loaded_at: Some(UNIX_EPOCH),
+            error: None,
+            loads: 1,
+            failures: 0,
+        };
+        status.key_sources = vec![source.clone()];
+        assert_eq!(titles(&status, 0, &Traffic::default()), Vec::<String>::new());
+        source.error = Some("/etc/files.keytab: mode is 0644".into());
+        status.key_sources = vec![source];
+        let found = alarms(&status, 0, &Traffic::default(), UNIX_EPOCH);
+        assert_eq!(found[0].title, "Keys cannot be loaded from /etc/files.keytab");
+        assert!(found[0].text.ends_with(
+            "0644. What was loaded before stays in use; sessions that need newer keys are not optimised."
+        ));
     }
 
     #[test]

@@ -14,3 +14,8 @@ mod server;
 pub use alarms::{Alarm, Severity, alarms};
 pub use isthmus_telemetry::{Source, Status};
 pub use server::{Admin, AdminOptions};
+
+/// What `/api/fleet` answers for these members.
+pub fn fleet_view(members: Vec<isthmus_telemetry::FleetMember>) -> impl serde::Serialize {
+    api::fleet::fleet(members)
+}

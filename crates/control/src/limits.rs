@@ -23,5 +23,7 @@ pub const CONNECTION_ROWS_MAX: usize = 500;
 pub const EVENT_ROWS_MAX: usize = 200;
 /// Peers in one answer of `/api/peers`.
 pub const PEER_ROWS_MAX: usize = 1_000;
+/// Members in one answer of `/api/fleet`.
+pub const FLEET_ROWS_MAX: usize = 10_000;
 /// Length of a search text.
 pub const QUERY_CHARS_MAX: usize = 100;

@@ -16,13 +16,14 @@ const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-const ASSETS: [Asset; 8] = [
+const ASSETS: [Asset; 9] = [
     Asset { path: "/", content_type: HTML, content: include_str!("page/index.html") },
     Asset { path: "/console.css", content_type: CSS, content: include_str!("page/console.css") },
     Asset { path: "/console.js", content_type: JAVASCRIPT, content: include_str!("page/console.js") },
     Asset { path: "/panels.js", content_type: JAVASCRIPT, content: include_str!("page/panels.js") },
     Asset { path: "/connections.js", content_type: JAVASCRIPT, content: include_str!("page/connections.js") },
     Asset { path: "/chart.js", content_type: JAVASCRIPT, content: include_str!("page/chart.js") },
+    Asset { path: "/fleet.js", content_type: JAVASCRIPT, content: include_str!("page/fleet.js") },
     Asset { path: "/format.js", content_type: JAVASCRIPT, content: include_str!("page/format.js") },
     Asset { path: "/icon.svg", content_type: SVG, content: include_str!("page/icon.svg") },
 ];

@@ -1,5 +1,7 @@
-use crate::api::connections::{ConnectionsQuery, ConnectionsView, connections};
+use crate::api::connections::{ConnectionsQuery, ConnectionsView, TraceView, connections};
+use crate::api::fleet::{FleetView, fleet};
 use crate::api::history::{HistoryQuery, HistoryView, history};
+use crate::api::host::{LinksView, ProcessView};
 use crate::api::peers::{PeersView, StoreView, peers};
 use crate::api::summary::{NotReadyView, SummaryView, not_ready, summary};
 use crate::api::{EventView, EventsView};
@@ -34,10 +36,14 @@ pub(crate) fn router(telemetry: Arc<Telemetry>, source: Arc<dyn Source>, options
         .route("/readyz", get(readyz))
         .route("/api/summary", get(api_summary))
         .route("/api/connections", get(api_connections))
+        .route("/api/trace", get(api_trace))
         .route("/api/peers", get(api_peers))
         .route("/api/store", get(api_store))
+        .route("/api/fleet", get(api_fleet))
         .route("/api/history", get(api_history))
         .route("/api/events", get(api_events))
+        .route("/api/links", get(api_links))
+        .route("/api/process", get(api_process))
         .merge(page::routes())
         .fallback(not_found)
         .with_state(Context { telemetry, source })
@@ -86,12 +92,37 @@ async fn api_connections(
     Ok(Json(connections(&context.telemetry, &query)))
 }
 
+#[derive(Deserialize)]
+struct TraceQuery {
+    connection: u64,
+    after: Option<u64>,
+}
+
+/// Requests of a connection are kept only while this is asked.
+async fn api_trace(
+    State(context): State<Context>,
+    query: Params<TraceQuery>,
+) -> Result<Json<TraceView>, Response> {
+    let Query(query) = query.map_err(bad_query)?;
+    let missing = |text| (StatusCode::NOT_FOUND, text).into_response();
+    let after = query.after.unwrap_or_default();
+    let found = context.telemetry.connections().trace(query.connection, after);
+    let requests = found.ok_or_else(|| missing("no such connection is open\n"))?;
+    let requests = requests
+        .ok_or_else(|| missing("no requests are followed on this connection; ask the client-side proxy\n"))?;
+    Ok(Json(requests.into()))
+}
+
 async fn api_peers(State(context): State<Context>) -> Json<PeersView> {
     Json(peers(context.source.status().peers))
 }
 
 async fn api_store(State(context): State<Context>) -> Json<StoreView> {
     Json(context.source.status().store.into())
+}
+
+async fn api_fleet(State(context): State<Context>) -> Json<FleetView> {
+    Json(fleet(context.source.fleet()))
 }
 
 async fn api_history(
@@ -116,6 +147,17 @@ async fn api_events(
     let limit = query.limit.unwrap_or(EVENT_ROWS_MAX).min(EVENT_ROWS_MAX);
     let events = context.telemetry.events().since(query.after.unwrap_or_default());
     Ok(Json(EventsView { events: events.into_iter().rev().take(limit).map(EventView::from).collect() }))
+}
+
+async fn api_links(State(context): State<Context>) -> Json<LinksView> {
+    // The kernel may take its time over thousands of sockets.
+    let asked =
+        tokio::task::spawn_blocking(move || context.source.links().map_err(|error| error.to_string()));
+    Json(LinksView::new(asked.await.unwrap_or_else(|error| Err(error.to_string()))))
+}
+
+async fn api_process() -> Json<ProcessView> {
+    Json(isthmus_telemetry::process().into())
 }
 
 async fn not_found() -> (StatusCode, &'static str) {

@@ -192,6 +192,12 @@ fn the_table_sorts_and_filters(browser: &Browser, port: &Port) {
         "const q = document.getElementById('connections-q'); q.value = 'archive'; q.dispatchEvent(new Event('input'))",
     );
     browser.wait("document.querySelectorAll('#connections tbody tr').length === 1");
+    browser.run("const q = document.getElementById('connections-q'); q.value = 'asha'; q.dispatchEvent(new Event('input'))");
+    browser
+        .wait("document.querySelector('#connections tbody td.c-smb')?.innerText.includes('EXAMPLE\\\\asha')");
+    let smb = browser.text("#connections tbody td.c-smb");
+    assert!(smb.contains("Encrypted, keys") && smb.contains("3.1.1 · AES-128-GCM"), "{smb}");
+    assert!(smb.ends_with("EXAMPLE\\asha · projects, home"), "{smb}");
     browser.run("const q = document.getElementById('connections-q'); q.value = ''; q.dispatchEvent(new Event('input'))");
     browser.run(
         "const s = document.getElementById('connections-state'); s.value = 'closed'; s.dispatchEvent(new Event('change'))",

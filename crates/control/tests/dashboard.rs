@@ -167,7 +167,9 @@ fn every_panel_has_data_in_a_real_prometheus() {
             .iter()
             .map(|sample| sample["metric"]["instance"].to_string())
             .collect();
-        assert_eq!(instances.len(), targets.len(), "{title}: {expression} found {result}");
+        // Only the server side has keys.
+        let sides = if expression.contains("isthmus_key_") { 1 } else { targets.len() };
+        assert_eq!(instances.len(), sides, "{title}: {expression} found {result}");
         asked += 1;
     }
     assert!(asked >= 40, "only {asked} queries were found");
@@ -226,6 +228,9 @@ fn what_is_deployed_asks_only_for_metrics_that_exist() {
         for name in
             text.split(word).filter(|word| word.starts_with("isthmus_") || word.starts_with("process_"))
         {
+            // The parts of a histogram.
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
+            let name = base.filter(|base| known.contains(base)).unwrap_or(name);
             assert!(known.contains(name), "{name} does not exist: {text}");
             asked.insert(name);
         }

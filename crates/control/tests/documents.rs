@@ -8,7 +8,7 @@ mod sample;
 
 use http_client::get;
 use isthmus_control::{Admin, AdminOptions};
-use isthmus_telemetry::{Kind, METRICS};
+use isthmus_telemetry::{Kind, METRICS, SmbState};
 use isthmus_types::{Reason, Side};
 use sample::{Sample, Scene};
 use serde_json::Value;
@@ -18,8 +18,14 @@ use std::path::Path;
 use tokio::net::TcpListener;
 
 /// Objects whose keys are data, with the word the document uses for such a key.
-const MAPS: [(&str, &str); 4] =
-    [("reduction", "period"), ("states", "state"), ("not_optimised", "reason"), ("saved_bytes", "by")];
+const MAPS: [(&str, &str); 6] = [
+    ("reduction", "period"),
+    ("states", "state"),
+    ("smb_states", "smb_state"),
+    ("not_optimised", "reason"),
+    ("saved_bytes", "by"),
+    ("saved", "request"),
+];
 
 fn document(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -43,10 +49,26 @@ fn metrics_are_documented_as_they_are() {
     for metric in METRICS {
         let cells =
             documented.get(metric.name).unwrap_or_else(|| panic!("{} is not documented", metric.name));
-        let kind = if metric.kind == Kind::Counter { "counter" } else { "gauge" };
+        let kind = match metric.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
         assert_eq!(*cells, [kind, &metric.labels.join(", "), metric.help], "{}", metric.name);
     }
     assert_eq!(documented.len(), METRICS.len(), "the document names a metric that does not exist");
+}
+
+#[test]
+fn smb_states_are_documented_as_they_are() {
+    let text = document("metrics.md");
+    let (_, section) = text.split_once("| state | on the console |").unwrap();
+    let section = section.split("\n\n").next().unwrap();
+    let documented: Vec<_> =
+        rows(section).map(|cells| (cells[0].trim_matches('`').to_owned(), cells[1].to_owned())).collect();
+    let real: Vec<_> =
+        SmbState::ALL.iter().map(|state| (state.label().to_owned(), state.to_string())).collect();
+    assert_eq!(documented, real);
 }
 
 #[test]
@@ -75,12 +97,17 @@ fn the_api_is_documented_as_it_is() {
             "/readyz",
             "/api/summary",
             "/api/connections",
+            "/api/trace?connection=1",
             "/api/peers",
+            "/api/fleet",
             "/api/store",
             "/api/history",
             "/api/events",
+            "/api/links",
+            "/api/process",
         ] {
             let value: Value = serde_json::from_str(&get(address, path).body).unwrap();
+            let path = path.split('?').next().unwrap_or(path);
             flatten("", &value, real.entry(path.to_owned()).or_default());
         }
     }

@@ -170,7 +170,20 @@ fn connections_can_be_searched_sorted_and_limited() {
     assert!(lan[0] >= lan[1] && lan[1] >= lan[2] && lan[2] > 0, "{lan:?}");
     let closed = list("state=closed");
     assert_eq!(texts(&closed, "outcome"), ["\"failed\"", "\"denied\""]);
-    assert_eq!(list("state=not_optimised")["matched"], 3);
+    // Three that the pair does not carry, one that is encrypted without keys, and one of SMB1.
+    assert_eq!(list("state=not_optimised")["matched"], 5);
+    let of_user = list("q=example%5Casha");
+    assert_eq!(of_user["connections"][0]["smb"]["state"], "encrypted_keys");
+    assert_eq!(of_user["connections"][0]["smb"]["shares"], serde_json::json!(["projects", "home"]));
+    assert_eq!(list("q=signed,+keys")["matched"], 1);
+    let states: Vec<_> = list("sort=smb")["connections"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["smb"]["state"].as_str().unwrap_or("none").to_owned())
+        .collect();
+    assert_eq!(states[..3], ["encrypted_keys", "signed_keys", "signed_no_keys"]);
+    assert_eq!(states[4..], ["smb1", "none", "none", "none"]);
     assert_eq!(list("state=all")["matched"], 10);
 }
 

@@ -7,6 +7,7 @@ pub mod corpus;
 mod error;
 pub mod http;
 pub mod metrics;
+pub mod nfs;
 pub mod pair;
 mod place;
 pub mod proc;
@@ -15,6 +16,7 @@ pub mod scenario;
 mod scratch;
 pub mod smb;
 mod topology;
+mod uml;
 pub mod wan;
 pub mod work;
 

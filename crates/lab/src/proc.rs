@@ -251,6 +251,24 @@ pub fn usage_of(pid: u32) -> Result<Usage> {
     })
 }
 
+/// How often the threads of the process with this id have waited for something and gone on, ever since: its voluntary context
+/// switches.
+///
+/// # Errors
+/// There is no such process.
+pub fn wakeups_of(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/task");
+    let mut sum = 0;
+    for thread in std::fs::read_dir(&path).context(|| format!("reading {path}"))? {
+        let file = thread.context(|| format!("reading {path}"))?.path().join("status");
+        // A thread may have ended meanwhile.
+        let Ok(status) = std::fs::read_to_string(&file) else { continue };
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        sum += line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(sum)
+}
+
 /// Runs a command in a place to its end and returns its standard output.
 ///
 /// # Errors
@@ -285,6 +303,14 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+/// Finds a program or says which package brings it.
+pub(crate) fn required(program: &str, package: &str) -> Result<PathBuf> {
+    find_program(program).ok_or_else(|| LabError::Unavailable {
+        what: format!("the program {program}"),
+        remedy: format!("install the package {package}"),
+    })
 }
 
 /// Waits until `condition` holds.

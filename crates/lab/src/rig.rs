@@ -23,6 +23,9 @@ const SERVER_ADMIN_PORT: u16 = 7812;
 /// First port for servers in a namespace.
 const SERVER_PORT_FIRST: u16 = 20_001;
 
+/// Metrics that tell how connections ended, or why they were refused.
+const CONNECTIONS: [&str; 2] = ["isthmus_connections_total", "isthmus_not_optimised_total"];
+
 /// After the work, acknowledgements still cross; the counts are read when they have not changed for this long.
 const QUIET: Duration = Duration::from_millis(250);
 
@@ -303,8 +306,8 @@ impl Rig {
     pub fn measure<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Measured)> {
         let with_logs = |error| LabError::ThroughPair {
             source: Box::new(error),
-            client_log: self.pair.end(Side::Client).log_tail(),
-            server_log: self.pair.end(Side::Server).log_tail(),
+            client_log: self.account(Side::Client),
+            server_log: self.account(Side::Server),
         };
         let before = self.reading().map_err(with_logs)?;
         let start = Instant::now();
@@ -324,6 +327,19 @@ impl Rig {
             server: spent(after.server, before.server),
         };
         Ok((result, measured))
+    }
+
+    /// The end of a side's log, and what has become of its connections: a refused one leaves no line in the log.
+    fn account(&self, side: Side) -> String {
+        let end = self.pair.end(side);
+        let mut text = end.log_tail();
+        let Ok(metrics) = end.metrics() else { return text };
+        let of_connections =
+            metrics.samples().iter().filter(|sample| CONNECTIONS.contains(&sample.name.as_str()));
+        for sample in of_connections.filter(|sample| sample.value > 0.0) {
+            text.push_str(&format!("{} {:?}: {}\n", sample.name, sample.labels, sample.value));
+        }
+        text
     }
 
     fn reading(&self) -> Result<Reading> {

@@ -17,7 +17,7 @@ use crate::wan::WanShape;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest run of the kernel's client; the slowest published folder copy would take longer than that without a pair.
 const KERNEL_LIMIT: Duration = Duration::from_secs(1_800);
@@ -271,23 +271,16 @@ fn kernel_pass(
         Work::Download => (format!("/mnt/s/{REMOTE}"), "/mnt/arrived".to_string()),
         Work::Upload => ("/mnt/local".to_string(), "/mnt/s/uploaded".to_string()),
     };
-    let local_text = local.display();
+    let copy = KernelClient::timed(&format!("{}\ncp -r {from} {to}\nsync", mount.command("/mnt/s")));
     // Data to send is first copied into the kernel's memory, so that reading it is not part of the time.
     let script = format!(
-        "set -e\ncp -r '{local_text}' /mnt/local\nstart=$(date +%s%N)\n{mount}\ncp -r {from} {to}\nsync\n\
-         end=$(date +%s%N)\necho \"nanoseconds $((end - start))\"\n\
+        "set -e\ncp -r '{}' /mnt/local\n{copy}\
          if [ -d /mnt/arrived ]; then diff -r /mnt/local /mnt/arrived; fi\numount /mnt/s\n",
-        mount = mount.command("/mnt/s"),
+        local.display(),
     );
-    let start = Instant::now();
-    let output = kernel.run(&script, KERNEL_LIMIT)?;
+    let seconds = kernel.time(&script, KERNEL_LIMIT)?;
     if scenario.work == Work::Upload {
         compare_folders(local, uploaded)?;
     }
-    let nanoseconds =
-        output.lines().find_map(|line| line.strip_prefix("nanoseconds ")?.trim().parse::<f64>().ok());
-    nanoseconds.map(|nanoseconds| nanoseconds / 1e9).ok_or_else(|| LabError::Format {
-        what: "the output of the kernel client's script".into(),
-        detail: format!("it has no time after {:.0} s: {output}", start.elapsed().as_secs_f64()),
-    })
+    Ok(seconds)
 }

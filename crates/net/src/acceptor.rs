@@ -1,7 +1,8 @@
 use crate::counters::Failure;
 use crate::dialer::lock;
 use crate::drive::{Owner, drive};
-use crate::handshake::{self, Secured, channel_keys, is_proven, prove};
+use crate::fleet::FleetCall;
+use crate::handshake::{self, Accepted, Secured, channel_keys, is_proven, prove};
 use crate::inner::Event;
 use crate::link::LinkError;
 use crate::peers::{PeerStatus, Peers};
@@ -34,6 +35,8 @@ pub struct AcceptorConfig {
     pub heartbeat: Duration,
     /// Channels held at once, in use or pooled by their client side.
     pub channels_max: usize,
+    /// Where calls of agents go; without it they are not taken.
+    pub calls: Option<mpsc::Sender<FleetCall>>,
 }
 
 impl AcceptorConfig {
@@ -46,6 +49,7 @@ impl AcceptorConfig {
             resume_window: limits::RESUME_WINDOW,
             heartbeat: limits::HEARTBEAT,
             channels_max: limits::CHANNELS_MAX,
+            calls: None,
         }
     }
 }
@@ -282,7 +286,16 @@ async fn receive(inner: Arc<AcceptorInner>, stream: TcpStream, address: SocketAd
         Err(_) => Some(Failure::Timeout),
     };
     match outcome.unwrap_or_else(|_| Err(Refusal::absent("handshake not finished in time"))) {
-        Ok((secured, first)) => drop(inner.spawn(serve(inner.clone(), secured, first))),
+        Ok(Arrived::Link(secured, first)) => drop(inner.spawn(serve(inner.clone(), *secured, first))),
+        Ok(Arrived::Call(call)) => {
+            inner.unattributed.absorb(&early.wan);
+            // Who finds the queue full calls again later.
+            if let Some(calls) = &inner.config.calls
+                && calls.try_send(*call).is_err()
+            {
+                tracing::warn!(%address, "too many agents call at once; one is turned away");
+            }
+        }
         Err(refusal) => {
             let reason = refusal.reason.label();
             tracing::info!(%address, reason, detail = %refusal.detail, "handshake failed");
@@ -307,20 +320,31 @@ impl Drop for Early<'_> {
     }
 }
 
-/// The TLS handshake and the first frame.
+/// A connection that is through its handshake.
+enum Arrived {
+    /// With its first frame.
+    Link(Box<Secured>, Frame),
+    Call(Box<FleetCall>),
+}
+
+/// The TLS handshake and, for a link, the first frame.
 async fn set_up(
     inner: &AcceptorInner,
     stream: TcpStream,
     address: SocketAddr,
     wan: &Arc<WanCounters>,
-) -> Result<(Secured, Frame), Refusal> {
+) -> Result<Arrived, Refusal> {
     let material = inner.config.tls.current();
-    let mut secured = handshake::accept(stream, address, &material, wan).await?;
+    let calls = inner.config.calls.is_some();
+    let mut secured = match handshake::accept(stream, address, &material, wan, calls).await? {
+        Accepted::Call(call) => return Ok(Arrived::Call(call)),
+        Accepted::Link(secured) => secured,
+    };
     let first = secured.link.recv().await.map_err(|error| match error {
         LinkError::Closed | LinkError::Cut => Refusal::absent("closed before its first frame"),
         error => Refusal::of_link(&error, Side::Client),
     })?;
-    Ok((secured, first))
+    Ok(Arrived::Link(secured, first))
 }
 
 /// A link that is not wanted, and why.

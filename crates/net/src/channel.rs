@@ -27,9 +27,9 @@ pub struct Closed {
 }
 
 impl Channel {
+    /// Takes over the session's first handle, which is counted already.
     pub(crate) fn new(shared: Arc<Shared>, session: u64, progress: watch::Receiver<Progress>) -> Channel {
         let handle = Handle { shared, session };
-        handle.shared.add_handle(session);
         let other = handle.clone();
         Channel { sender: Sender { handle, progress }, receiver: Receiver { handle: other } }
     }

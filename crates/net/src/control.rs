@@ -1,6 +1,8 @@
 use crate::acceptor::AcceptorInner;
+use crate::beat::{BEAT, beat_after, next_beat};
 use crate::dialer::{DialerInner, ask, lock};
 use crate::handshake::Secured;
+use crate::heart::{Heart, Pulse};
 use crate::link::{Link, LinkError};
 use crate::peers::{Command, Seat};
 use crate::shared::Chain;
@@ -24,6 +26,7 @@ pub(crate) async fn dial(inner: Arc<DialerInner>) {
             Ok((link, chain, info)) => {
                 tracing::info!(peer = %info.name, address = %info.address, software = %info.software, "peer connected");
                 pause = limits::ATTEMPT_INTERVAL;
+                inner.suspect.store(false, Ordering::Relaxed);
                 inner.state.send_replace(PeerState::Connected(info.clone()));
                 inner.refill.notify_one();
                 let refusal = heartbeats(&inner, link, chain, &info).await;
@@ -55,7 +58,9 @@ pub(crate) async fn serve(inner: Arc<AcceptorInner>, secured: Secured, hello: He
     let local = &inner.config.local;
     let seated = match agree(local, Side::Server, &hello, &identity.role) {
         Ok(agreement) => {
-            let info = Arc::new(info(&identity, &hello, agreement, address));
+            // How long it was under way is not known: half a round trip, which is little beside a clock that is wrong.
+            let ahead = clock_ahead_ms(&hello, Duration::ZERO);
+            let info = Arc::new(info(&identity, &hello, agreement, address, ahead));
             inner.peers.seat(info).await
         }
         Err(refusal) => Err(refusal),
@@ -96,7 +101,20 @@ fn own_hello(local: &LocalHello, role: Side) -> Hello {
         generation: local.generation,
         instance: local.instance,
         software: local.software.clone(),
+        clock_ms: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(millis),
     }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How far the peer's clock is ahead of this one, in milliseconds; its hello was written `ago` before now.
+fn clock_ahead_ms(hello: &Hello, ago: Duration) -> Option<i64> {
+    let written = SystemTime::now().checked_sub(ago)?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let (theirs, ours) = (hello.clock_ms?, millis(written));
+    // Neither says more than that the clock is useless.
+    Some(i64::try_from(theirs).unwrap_or(i64::MAX).saturating_sub(i64::try_from(ours).unwrap_or(i64::MAX)))
 }
 
 fn agree(
@@ -117,7 +135,13 @@ fn agree(
     })
 }
 
-fn info(identity: &crate::Identity, hello: &Hello, agreement: Agreement, address: SocketAddr) -> PeerInfo {
+fn info(
+    identity: &crate::Identity,
+    hello: &Hello,
+    agreement: Agreement,
+    address: SocketAddr,
+    clock_ahead_ms: Option<i64>,
+) -> PeerInfo {
     PeerInfo {
         name: identity.name.clone(),
         fingerprint: identity.fingerprint,
@@ -130,6 +154,7 @@ fn info(identity: &crate::Identity, hello: &Hello, agreement: Agreement, address
         software: hello.software.clone(),
         address,
         since: SystemTime::now(),
+        clock_ahead_ms,
         round_trip_us: AtomicU64::new(0),
     }
 }
@@ -138,10 +163,12 @@ fn info(identity: &crate::Identity, hello: &Hello, agreement: Agreement, address
 async fn greet(inner: &Arc<DialerInner>) -> Result<(Link, Chain, Arc<PeerInfo>), Refusal> {
     let mut secured = inner.connect().await?;
     let local = &inner.config.local;
+    let asked = std::time::Instant::now();
     match ask(&mut secured, &Frame::Hello(own_hello(local, Side::Client))).await? {
         Frame::Hello(hello) => {
+            let ahead = clock_ahead_ms(&hello, asked.elapsed() / 2);
             let agreement = agree(local, Side::Client, &hello, &secured.identity.role)?;
-            let info = info(&secured.identity, &hello, agreement, secured.address);
+            let info = info(&secured.identity, &hello, agreement, secured.address, ahead);
             Ok((secured.link, secured.chain, Arc::new(info)))
         }
         Frame::Refuse { reason, detail } => {
@@ -175,24 +202,17 @@ fn doubt_all(inner: &DialerInner) {
     channels.iter().for_each(|shared| shared.doubt());
 }
 
-/// One ping that waits for its pong, and the rhythm of the next.
-struct Heart {
-    token: u64,
-    awaited: Option<Instant>,
-    last: Instant,
-}
-
 /// Runs the client side's established control channel; returns why it ended.
 async fn heartbeats(inner: &DialerInner, mut link: Link, chain: Chain, info: &PeerInfo) -> Refusal {
     let mut changes = inner.config.tls.subscribe();
-    let mut recheck = tokio::time::interval(limits::TLS_RECHECK_INTERVAL);
-    let now = Instant::now();
-    let mut heart = Heart { token: 0, awaited: None, last: now - inner.config.heartbeat };
+    let period = limits::TLS_RECHECK_INTERVAL;
+    let mut recheck = tokio::time::interval_at(next_beat(period), period);
+    let mut heart = Heart::new(Instant::now(), inner.config.heartbeat);
     loop {
-        let rhythm = if inner.is_in_use() { 1 } else { limits::IDLE_HEARTBEAT_FACTOR };
-        let due = match heart.awaited {
-            Some(sent) => sent + patience(info),
-            None => heart.last + inner.config.heartbeat * rhythm,
+        let due = if inner.is_in_use() {
+            heart.due(inner.config.heartbeat, patience(info))
+        } else {
+            idle_due(&heart, inner.config.heartbeat * limits::IDLE_HEARTBEAT_FACTOR, patience(info))
         };
         let outcome = tokio::select! {
             frame = link.recv() => match frame {
@@ -200,20 +220,16 @@ async fn heartbeats(inner: &DialerInner, mut link: Link, chain: Chain, info: &Pe
                 Err(error) => Err(error),
             },
             () = inner.poke.notified() => {
-                if heart.awaited.is_none() && heart.last.elapsed() > limits::POKE_INTERVAL_MIN {
-                    heart.last = Instant::now() - inner.config.heartbeat * limits::IDLE_HEARTBEAT_FACTOR;
-                }
+                heart.hasten(Instant::now(), inner.config.heartbeat * limits::IDLE_HEARTBEAT_FACTOR);
                 Ok(())
             }
             _ = changes.changed() => check(&inner.config.tls, &chain, Some(&inner.server_name)),
             _ = recheck.tick() => check(&inner.config.tls, &chain, Some(&inner.server_name)),
-            () = sleep_until(due) => match heart.awaited {
-                Some(_) => Err(LinkError::Timeout),
-                None => {
-                    heart.token += 1;
-                    heart.awaited = Some(Instant::now());
-                    link.send(&Frame::Ping { token: heart.token }).await
-                }
+            () = sleep_until(due) => if heart.is_waiting() {
+                unanswered(inner, &mut heart, info)
+            } else {
+                let token = heart.beat(Instant::now(), received(inner));
+                link.send(&Frame::Ping { token }).await
             },
         };
         if let Err(error) = outcome {
@@ -224,6 +240,34 @@ async fn heartbeats(inner: &DialerInner, mut link: Link, chain: Chain, info: &Pe
     }
 }
 
+/// When to look again while no channel is in use: a ping then goes out when something else is due as well, if that is not
+/// much sooner.
+fn idle_due(heart: &Heart, interval: Duration, patience: Duration) -> Instant {
+    let due = heart.due(interval, patience);
+    let step = BEAT * 2;
+    if heart.is_waiting() || interval < step * 2 { due } else { due.min(beat_after(due - step, step)) }
+}
+
+/// Bytes that have come from the peer, over all links.
+fn received(inner: &DialerInner) -> u64 {
+    inner.wan.received.load(Ordering::Relaxed)
+}
+
+/// Looks after a ping that is not answered yet; an error when the peer is to be held for lost.
+fn unanswered(inner: &DialerInner, heart: &mut Heart, info: &PeerInfo) -> Result<(), LinkError> {
+    let (now, patience) = (Instant::now(), patience(info));
+    let pulse = heart.look(now, received(inner), patience);
+    inner.suspect.store(pulse != Pulse::Busy, Ordering::Relaxed);
+    if pulse == Pulse::Lost {
+        return Err(LinkError::Timeout);
+    }
+    if heart.is_late(now, patience) {
+        // This link may be the only dead one, or one of several.
+        doubt_all(inner);
+    }
+    Ok(())
+}
+
 async fn client_frame(
     inner: &DialerInner,
     link: &mut Link,
@@ -232,14 +276,13 @@ async fn client_frame(
     frame: Frame,
 ) -> Result<(), LinkError> {
     match frame {
-        Frame::Pong { token } if token == heart.token => {
-            if let Some(sent) = heart.awaited.take() {
-                heart.last = Instant::now();
-                measure(info, heart.last - sent);
+        Frame::Pong { token } => {
+            if let Some(took) = heart.answered(Instant::now(), token) {
+                inner.suspect.store(false, Ordering::Relaxed);
+                measure(info, took);
             }
             Ok(())
         }
-        Frame::Pong { .. } => Ok(()),
         Frame::Ping { token } => link.send(&Frame::Pong { token }).await,
         Frame::Doubt { channel } => {
             let shared = lock(&inner.channels).get(&channel).cloned();

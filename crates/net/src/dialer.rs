@@ -1,3 +1,4 @@
+use crate::beat::next_beat;
 use crate::drive::{Owner, drive};
 use crate::handshake::{self, Secured};
 use crate::inner::Event;
@@ -9,9 +10,10 @@ use isthmus_tunnel::{ChannelId, Frame};
 use isthmus_types::{Reason, Side};
 use rustls_pki_types::ServerName;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::task::JoinSet;
 
 /// How the client side reaches its server side.
@@ -81,9 +83,10 @@ impl Dialer {
             server_name,
             wan,
             state: watch::Sender::new(PeerState::down(Reason::PeerAbsent, "not connected yet")),
+            suspect: AtomicBool::new(false),
             channels: Mutex::default(),
             pool: Mutex::default(),
-            permits: Semaphore::new(limits::DIALS_MAX),
+            turns: Semaphore::new(limits::DIALS_MAX),
             poke: Notify::new(),
             refill: Notify::new(),
             stop: watch::Sender::new(false),
@@ -99,12 +102,19 @@ impl Dialer {
         self.inner.state.borrow().clone()
     }
 
+    /// Whether the peer has gone silent although an answer is due. It may be lost, which [`Dialer::state`] tells a little
+    /// later, or answer after all.
+    pub fn is_suspect(&self) -> bool {
+        self.inner.suspect.load(Ordering::Relaxed)
+    }
+
     /// Tells of every change of [`Dialer::state`].
     pub fn subscribe(&self) -> watch::Receiver<PeerState> {
         self.inner.state.subscribe()
     }
 
-    /// A channel for one session: from the pool at once, or dialled within [`limits::CHANNEL_DEADLINE`].
+    /// A channel for one session: from the pool at once, or dialled within [`limits::CHANNEL_DEADLINE`] once it is its
+    /// turn, which takes [`limits::TURN_DEADLINE`] at most.
     ///
     /// # Errors
     /// At once with the reason when the peer is down; [`Reason::PeerAbsent`] when it does not answer in time.
@@ -118,13 +128,17 @@ impl Dialer {
                 return Ok(Channel::new(shared, session, progress));
             }
         }
-        let dialled = tokio::time::timeout(limits::CHANNEL_DEADLINE, self.inner.join()).await;
-        let shared = dialled.map_err(|_| Reason::PeerAbsent)?.map_err(|refusal| {
+        let shared = self.inner.dial().await.map_err(|refusal| {
             tracing::info!(detail = %refusal.detail, "no channel");
             refusal.reason
         })?;
         let (session, progress) = shared.check_out().ok_or(Reason::PeerAbsent)?;
         Ok(Channel::new(shared, session, progress))
+    }
+
+    /// Whether any channel carries a session, or waits to go on with one.
+    pub fn is_in_use(&self) -> bool {
+        self.inner.is_in_use()
     }
 
     /// Idle channels that are ready now.
@@ -151,9 +165,11 @@ pub(crate) struct DialerInner {
     pub(crate) server_name: ServerName<'static>,
     pub(crate) wan: Arc<WanCounters>,
     pub(crate) state: watch::Sender<PeerState>,
+    /// The control channel hears nothing, and will say that the peer is down if this lasts.
+    pub(crate) suspect: AtomicBool,
     pub(crate) channels: Mutex<HashMap<ChannelId, Arc<Shared>>>,
     pool: Mutex<Vec<Arc<Shared>>>,
-    permits: Semaphore,
+    turns: Semaphore,
     /// Asks the control channel to make sure of the peer now.
     pub(crate) poke: Notify,
     /// Asks for the pool to be filled.
@@ -228,7 +244,20 @@ impl DialerInner {
 
     async fn attempt(self: Arc<Self>) -> Result<Secured, Refusal> {
         let material = self.config.tls.current();
-        handshake::connect(&self.config.server, &self.server_name, &material, &self.wan, &self.permits).await
+        handshake::connect(&self.config.server, &self.server_name, &material, &self.wan).await
+    }
+
+    /// A turn among those that dial: many at once would only make each other late.
+    pub(crate) async fn turn(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        self.turns.acquire().await.map_err(|_| Refusal::new(Reason::Draining, "stopping"))
+    }
+
+    /// A new channel for a caller that waits for it.
+    async fn dial(self: &Arc<Self>) -> Result<Arc<Shared>, Refusal> {
+        let late = |_| Refusal::absent("it does not answer in time");
+        let turn = tokio::time::timeout(limits::TURN_DEADLINE, self.turn()).await;
+        let _turn = turn.map_err(|_| Refusal::absent("too many channels are being dialled"))??;
+        tokio::time::timeout(limits::CHANNEL_DEADLINE, self.join()).await.map_err(late)?
     }
 
     /// Dials a new channel.
@@ -331,7 +360,8 @@ async fn recheck(inner: Arc<DialerInner>) {
     let mut changes = inner.config.tls.subscribe();
     loop {
         // Either a change or the time for the next look at expiry dates.
-        let _ = tokio::time::timeout(limits::TLS_RECHECK_INTERVAL, changes.changed()).await;
+        let due = next_beat(limits::TLS_RECHECK_INTERVAL);
+        let _ = tokio::time::timeout_at(due, changes.changed()).await;
         let verifier = inner.config.tls.current().verifier.clone();
         let channels: Vec<_> = lock(&inner.channels).values().cloned().collect();
         for shared in channels {

@@ -1,3 +1,4 @@
+use crate::fleet::{FLEET_ALPN, FleetCall};
 use crate::identity::Identity;
 use crate::link::Link;
 use crate::tls::Material;
@@ -5,7 +6,7 @@ use crate::tls_error::Refusal;
 use crate::{WanCounters, limits, socket};
 use aws_lc_rs::hmac;
 use isthmus_tunnel::{ChannelId, Proof};
-use isthmus_types::{Reason, Side};
+use isthmus_types::Side;
 use rustls::HandshakeKind;
 use rustls_pki_types::{CertificateDer, ServerName};
 use std::io::{self, IoSlice};
@@ -15,8 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, TlsConnector, server};
 use zeroize::Zeroizing;
 
 /// A link whose far end has shown a certificate that passes.
@@ -27,20 +27,18 @@ pub(crate) struct Secured {
     pub(crate) address: SocketAddr,
 }
 
-/// Connects to a server side. `permits` bounds the TLS handshakes, not the wait for the network.
+/// Connects to a server side.
 pub(crate) async fn connect(
     server: &str,
     server_name: &ServerName<'static>,
     material: &Material,
     wan: &Arc<WanCounters>,
-    permits: &Semaphore,
 ) -> Result<Secured, Refusal> {
     let attempt = async {
         let stream =
             TcpStream::connect(server).await.map_err(|error| Refusal::of_io(&error, Side::Server))?;
         socket::tune(&stream);
         let address = stream.peer_addr().map_err(|error| Refusal::of_io(&error, Side::Server))?;
-        let _permit = permits.acquire().await.map_err(|_| Refusal::new(Reason::Draining, "stopping"))?;
         let counted = Counted { stream, wan: wan.clone() };
         let connector = TlsConnector::from(material.client.clone());
         let outcome = connector.connect(server_name.clone(), counted).into_fallible().await;
@@ -63,23 +61,60 @@ pub(crate) async fn connect(
     outcome
 }
 
-/// Does the server side's part of the TLS handshake. Bounded in time by the caller.
+/// What a connection to the server side turns out to be.
+pub(crate) enum Accepted {
+    Link(Box<Secured>),
+    Call(Box<FleetCall>),
+}
+
+/// Does the server side's part of the TLS handshake; `calls` says whether calls of agents are taken. Bounded in time by
+/// the caller.
 pub(crate) async fn accept(
     stream: TcpStream,
     address: SocketAddr,
     material: &Material,
     wan: &Arc<WanCounters>,
-) -> Result<Secured, Refusal> {
+    calls: bool,
+) -> Result<Accepted, Refusal> {
     socket::tune(&stream);
     let counted = Counted { stream, wan: wan.clone() };
-    let acceptor = TlsAcceptor::from(material.server.clone());
-    match acceptor.accept(counted).into_fallible().await {
+    let (handshake, is_call) = if calls {
+        choose(counted, material).await?
+    } else {
+        (TlsAcceptor::from(material.server.clone()).accept(counted), false)
+    };
+    match handshake.into_fallible().await {
+        Ok(stream) if is_call => {
+            let call = FleetCall::new(stream, &material.verifier, address);
+            Ok(Accepted::Call(Box::new(call.map_err(|error| Refusal::of_tls(&error, Side::Client))?)))
+        }
         Ok(stream) => {
             let (counted, tls) = stream.into_inner();
-            secured(counted, tls.into(), address, material, None)
+            secured(counted, tls.into(), address, material, None).map(|link| Accepted::Link(Box::new(link)))
         }
         Err((error, counted)) => {
             linger(counted).await;
+            Err(Refusal::of_io(&error, Side::Client))
+        }
+    }
+}
+
+/// Reads the first message of the handshake, and goes on as for a link or as for a call.
+async fn choose(counted: Counted, material: &Material) -> Result<(server::Accept<Counted>, bool), Refusal> {
+    let mut acceptor = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), counted);
+    match (&mut acceptor).await {
+        Ok(start) => {
+            let is_call = {
+                let hello = start.client_hello();
+                hello.alpn().is_some_and(|mut protocols| protocols.any(|protocol| protocol == FLEET_ALPN))
+            };
+            let config = if is_call { &material.fleet_server } else { &material.server };
+            Ok((start.into_stream(config.clone()), is_call))
+        }
+        Err(error) => {
+            if let Some(counted) = acceptor.take_io() {
+                linger(counted).await;
+            }
             Err(Refusal::of_io(&error, Side::Client))
         }
     }
@@ -169,9 +204,9 @@ async fn linger(mut counted: Counted) {
 }
 
 /// A socket that counts its bytes.
-struct Counted {
-    stream: TcpStream,
-    wan: Arc<WanCounters>,
+pub(crate) struct Counted {
+    pub(crate) stream: TcpStream,
+    pub(crate) wan: Arc<WanCounters>,
 }
 
 impl AsyncRead for Counted {

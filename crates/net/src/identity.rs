@@ -35,7 +35,7 @@ impl Identity {
 }
 
 /// SHA-256 of a certificate.
-fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
+pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
     let mut out = [0; 32];
     out.copy_from_slice(digest::digest(&digest::SHA256, certificate).as_ref());
     out

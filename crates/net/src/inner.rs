@@ -53,6 +53,13 @@ pub(crate) enum Event {
 }
 
 impl Inner {
+    /// Begins to count the handles of a session: there is one now. Those of the session before count no more.
+    pub(crate) fn hold(&mut self, session: u64) -> watch::Receiver<Progress> {
+        (self.held, self.handles) = (session, 1);
+        self.progress = watch::Sender::new(Progress::default());
+        self.progress.subscribe()
+    }
+
     pub(crate) fn try_send(&mut self, session: u64, message: &Message) -> Option<Result<(), Closed>> {
         if let Some(closed) = self.end_of(session) {
             return Some(Err(closed));
@@ -256,6 +263,10 @@ impl Inner {
     }
 
     pub(crate) fn publish(&self) {
+        // Between two sessions, what is there to be told is of one and those who would hear it are of the other.
+        if self.held != self.endpoint.session() {
+            return;
+        }
         let progress = self.endpoint.progress();
         self.progress.send_if_modified(|published| {
             let changed = *published != progress;

@@ -5,12 +5,15 @@
 //! [`TlsSource`], which reloads them when the files change.
 
 mod acceptor;
+mod beat;
 mod channel;
 mod control;
 mod counters;
 mod dialer;
 mod drive;
+mod fleet;
 mod handshake;
+mod heart;
 mod identity;
 mod inner;
 pub mod limits;
@@ -25,9 +28,11 @@ mod tls_error;
 mod verifier;
 
 pub use acceptor::{Acceptor, AcceptorConfig, BindError};
+pub use beat::{BEAT, next_beat, start_beats};
 pub use channel::{Channel, Closed, Receiver, Sender};
 pub use counters::WanCounters;
 pub use dialer::{Dialer, DialerConfig, ServerNameError};
+pub use fleet::{FleetCall, FleetCallError, FleetTrust, call_fleet};
 pub use identity::Identity;
 pub use peer::{LocalHello, PeerInfo, PeerState};
 pub use peers::PeerStatus;

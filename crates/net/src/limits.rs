@@ -1,15 +1,22 @@
 //! Limits of the driver.
 
+use crate::beat::BEAT;
 use std::time::Duration;
 
 /// Time for a TCP connection, its TLS handshake and the first frames, on either side.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for a whole call of an agent: connection, handshake, request, answer.
+pub const FLEET_CALL_TIMEOUT: Duration = Duration::from_secs(15);
+/// Calls of agents that wait to be answered.
+pub const FLEET_QUEUE_MAX: usize = 64;
 /// Connections on the server side's port that are not yet through their handshake.
 pub const HALF_OPEN_MAX: usize = 256;
-/// Time for a caller that needs a channel while none is pooled.
+/// Time for a caller that needs a channel while none is pooled, once it is its turn.
 pub const CHANNEL_DEADLINE: Duration = Duration::from_secs(3);
-/// Handshakes that a client side runs at once.
-pub const DIALS_MAX: usize = 32;
+/// Time for such a caller to wait for its turn.
+pub const TURN_DEADLINE: Duration = Duration::from_secs(10);
+/// Channels that a client side dials at once.
+pub const DIALS_MAX: usize = 64;
 /// Delay before another connection attempt is started beside one that has not answered.
 pub const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 /// Connection attempts beside each other for one purpose.
@@ -28,6 +35,9 @@ pub const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(10);
 pub const PONG_ROUND_TRIPS: u32 = 4;
 /// Least time to wait for an answer on a control channel.
 pub const PONG_TIMEOUT_MIN: Duration = Duration::from_secs(2);
+/// How many times longer an answer on a control channel is waited for while other things come from the peer: a full line
+/// may hold it up.
+pub const BUSY_PATIENCE_FACTOR: u32 = 4;
 /// How much less often heartbeats are sent while no channel is in use.
 pub const IDLE_HEARTBEAT_FACTOR: u32 = 5;
 /// Heartbeats that a server side lets pass before it holds a silent client side for absent.
@@ -43,9 +53,9 @@ pub const ACCEPT_QUEUE_MAX: usize = 1_024;
 /// Peers that an acceptor remembers; the longest absent are forgotten first.
 pub const PEERS_MAX: usize = 1_024;
 /// Interval at which certificate files are looked at.
-pub const TLS_POLL_INTERVAL: Duration = Duration::from_secs(2);
+pub const TLS_POLL_INTERVAL: Duration = BEAT.saturating_mul(2);
 /// Interval at which the certificates of live peers are checked for expiry.
-pub const TLS_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
+pub const TLS_RECHECK_INTERVAL: Duration = BEAT.saturating_mul(14);
 /// Certificate, key and revocation files, in bytes.
 pub const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
 /// TLS sessions that a server side remembers for resumption.

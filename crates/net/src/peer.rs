@@ -70,6 +70,8 @@ pub struct PeerInfo {
     pub address: SocketAddr,
     /// When the control channel came up.
     pub since: SystemTime,
+    /// How far the peer's clock was ahead of this one then, in milliseconds; `None` if it does not say.
+    pub clock_ahead_ms: Option<i64>,
     pub(crate) round_trip_us: AtomicU64,
 }
 

@@ -40,6 +40,10 @@ pub(crate) async fn redial(inner: Arc<DialerInner>, shared: Arc<Shared>) {
 }
 
 async fn attempt(inner: &Arc<DialerInner>, shared: &Shared) -> Result<(), Refusal> {
+    let _turn = inner.turn().await?;
+    if !shared.needs_link() {
+        return Ok(());
+    }
     let mut secured = inner.connect().await?;
     if secured.identity.name != shared.info().name {
         return Err(Refusal::new(

@@ -70,24 +70,25 @@ impl Shared {
         self.lock().chain.clone()
     }
 
-    /// Takes an idle channel out of the pool for its next session. `None` when it cannot be used any more.
+    /// Takes an idle channel out of the pool for its next session, whose first handle the caller has with it. `None` when
+    /// it cannot be used any more.
     pub(crate) fn check_out(&self) -> Option<(u64, watch::Receiver<Progress>)> {
         let mut inner = self.lock();
         let usable = inner.endpoint.state() == State::Idle && inner.link.is_some() && !inner.checked_out;
         usable.then(|| {
             inner.checked_out = true;
-            inner.progress = watch::Sender::new(Progress::default());
-            (inner.endpoint.session() + 1, inner.progress.subscribe())
+            let session = inner.endpoint.session() + 1;
+            (session, inner.hold(session))
         })
     }
 
-    /// Takes the open with which the peer has started a session.
+    /// Takes the open with which the peer has started a session, whose first handle the caller has with it.
     pub(crate) fn accept(&self) -> Option<(isthmus_tunnel::Open, u64, watch::Receiver<Progress>)> {
         let mut inner = self.lock();
         match inner.endpoint.recv(Instant::now()) {
             Some(Message::Open(open)) => {
-                inner.progress = watch::Sender::new(Progress::default());
-                Some((open, inner.endpoint.session(), inner.progress.subscribe()))
+                let session = inner.endpoint.session();
+                Some((open, session, inner.hold(session)))
             }
             _ => None,
         }
@@ -95,11 +96,9 @@ impl Shared {
 
     pub(crate) fn add_handle(&self, session: u64) {
         let mut inner = self.lock();
-        if inner.held != session {
-            inner.held = session;
-            inner.handles = 0;
+        if inner.held == session {
+            inner.handles += 1;
         }
-        inner.handles += 1;
     }
 
     pub(crate) fn drop_handle(&self, session: u64) {
@@ -211,7 +210,8 @@ impl Shared {
     }
 
     /// As [`Shared::attach`]; `answer` puts this side's number of arrived frames on the new link. Giving up the old
-    /// link, reading that number and taking the new link are one step, so that two resumes cannot cross.
+    /// link, reading that number and taking the new link are one step, so that two resumes cannot cross. A resume that was
+    /// held up on the way, and that a later one has overtaken, changes nothing.
     pub(crate) fn attach_with(
         &self,
         mut link: Link,
@@ -220,6 +220,9 @@ impl Shared {
         answer: impl FnOnce(&mut Link, u64) -> Result<(), LinkError>,
     ) -> Result<(), LinkError> {
         let mut inner = self.lock();
+        if self.side == Side::Server && !inner.endpoint.can_resume(arrived) {
+            return Err(isthmus_tunnel::Error::PeerMisbehaved("resumes where it no longer is").into());
+        }
         if inner.link.is_some() && inner.endpoint.state() == State::Open {
             // The peer has found it dead; here it had only gone silent.
             WanCounters::count(&self.wan.links_lost);

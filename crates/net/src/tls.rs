@@ -1,3 +1,5 @@
+use crate::beat::next_beat;
+use crate::fleet::{FLEET_ALPN, OptionalCertificate};
 use crate::identity::Identity;
 use crate::limits;
 use crate::verifier::PeerVerifier;
@@ -70,6 +72,9 @@ pub struct TlsSource {
 pub(crate) struct Material {
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
+    /// For calls of agents, on either side.
+    pub(crate) fleet_client: Arc<ClientConfig>,
+    pub(crate) fleet_server: Arc<ServerConfig>,
     pub(crate) verifier: Arc<PeerVerifier>,
     identity: Identity,
 }
@@ -140,7 +145,7 @@ impl TlsSource {
         let source = Arc::downgrade(self);
         tokio::spawn(async move {
             loop {
-                tokio::time::sleep(limits::TLS_POLL_INTERVAL).await;
+                tokio::time::sleep_until(next_beat(limits::TLS_POLL_INTERVAL)).await;
                 let Some(source) = source.upgrade() else { return };
                 source.look();
             }
@@ -158,8 +163,9 @@ impl TlsSource {
 impl Material {
     fn load(files: &TlsFiles, side: Side) -> Result<Material, TlsSourceError> {
         let mut roots = RootCertStore::empty();
-        for root in certificates(&files.ca)? {
-            roots.add(root).map_err(mismatch)?;
+        let authorities = certificates(&files.ca)?;
+        for root in &authorities {
+            roots.add(root.clone()).map_err(mismatch)?;
         }
         let chain = certificates(&files.certificate)?;
         let identity = chain.first().and_then(Identity::of).ok_or_else(|| TlsSourceError::Content {
@@ -182,7 +188,20 @@ impl Material {
             .with_custom_certificate_verifier(verifier.clone())
             .with_client_auth_cert(chain.clone(), key.clone_key())
             .map_err(mismatch)?;
+        let mut fleet_client = client.clone();
+        fleet_client.resumption = Resumption::disabled();
+        fleet_client.alpn_protocols = vec![FLEET_ALPN.to_vec()];
         client.resumption = Resumption::in_memory_sessions(limits::TLS_SESSIONS_MAX);
+        // Who calls for the first time knows the authority by its fingerprint only, so it has to come along.
+        let with_authorities = [chain.as_slice(), &authorities].concat();
+        let mut fleet_server = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(mismatch)?
+            .with_client_cert_verifier(Arc::new(OptionalCertificate(verifier.clone())))
+            .with_single_cert(with_authorities, key.clone_key())
+            .map_err(mismatch)?;
+        fleet_server.alpn_protocols = vec![FLEET_ALPN.to_vec()];
+        fleet_server.send_tls13_tickets = 0;
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(mismatch)?
@@ -190,12 +209,19 @@ impl Material {
             .with_single_cert(chain, key)
             .map_err(mismatch)?;
         server.session_storage = ServerSessionMemoryCache::new(limits::TLS_SESSIONS_MAX);
-        Ok(Material { client: Arc::new(client), server: Arc::new(server), verifier, identity })
+        Ok(Material {
+            client: Arc::new(client),
+            server: Arc::new(server),
+            fleet_client: Arc::new(fleet_client),
+            fleet_server: Arc::new(fleet_server),
+            verifier,
+            identity,
+        })
     }
 }
 
 /// The small key exchanges, since a handshake is WAN bytes, and AES-128 before AES-256, since it costs a third less.
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     let provider = aws_lc_rs::default_provider();
     let cipher_suites = vec![
         cipher_suite::TLS13_AES_128_GCM_SHA256,

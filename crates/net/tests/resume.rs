@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use isthmus_net::{Acceptor, AcceptorConfig, Closed, PeerState};
+use isthmus_net::{Acceptor, AcceptorConfig, Closed, PeerState, Receiver, Sender};
 use isthmus_tunnel::Message;
 use isthmus_types::Reason;
 use std::sync::Arc;
@@ -43,6 +43,54 @@ async fn a_transfer_goes_on_after_every_cut() {
     transfer(&pair, 200, 50_000, async {}).await;
     assert!(wan.links_lost.load(Ordering::Relaxed) >= 2);
     assert!(wan.channels_resumed.load(Ordering::Relaxed) >= 2);
+}
+
+/// Ends the session but for the last acknowledgement of this side, which is on its way with the open of the next session when
+/// the channel's link dies, as `cuts` says of it and of those after it. Gives the next session.
+async fn reopen(
+    pair: &Pair,
+    (sender, mut receiver): (Sender, Receiver),
+    cuts: &[(bool, usize)],
+) -> (Sender, Receiver) {
+    for message in [Message::Data(block(0, 100)), Message::Fin] {
+        within(sender.send(message.clone())).await.unwrap();
+        assert_eq!(within(receiver.recv()).await, Ok(message));
+    }
+    let link = pair.relay.connections();
+    pair.relay.hold(true);
+    sender.acknowledge(1, 100);
+    within(sender.settled()).await.unwrap();
+    until("the channel is back", || pair.dialer.pooled() == 1).await;
+    let (sender, mut receiver) = within(pair.dialer.channel()).await.unwrap().split();
+    within(sender.send(open())).await.unwrap();
+    within(sender.flushed()).await.unwrap();
+    for (number, &(up, bytes)) in (link..).zip(cuts) {
+        pair.relay.cut_at(number, up, bytes);
+    }
+    pair.relay.hold(false);
+    assert_eq!(within(receiver.recv()).await, Ok(Message::Opened { recording: 9 }), "{cuts:?}");
+    (sender, receiver)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_opens_wherever_its_link_dies_meanwhile() {
+    let pair = pair(|_| {}, |_| {}).await;
+    serve_echo(&pair.acceptor);
+    let mut session = start(&pair.dialer).await;
+    let ways = [(true, 140), (false, 60)];
+    let points = ways.into_iter().flat_map(|(up, end)| (0..end).step_by(7).map(move |bytes| (up, bytes)));
+    for point in points {
+        session = reopen(&pair, session, &[point]).await;
+    }
+    let resumed = || pair.dialer.wan().channels_resumed.load(Ordering::Relaxed);
+    assert!(resumed() >= 15, "only {} links died", resumed());
+    // And where the next link dies too, while the channel is resumed on it.
+    for bytes in [0, 150, 400, 900, 1_500, 2_200] {
+        for up in [true, false] {
+            session = reopen(&pair, session, &[(true, 60), (up, bytes)]).await;
+        }
+    }
+    assert_eq!(pair.acceptor.channels(), 1, "one channel all the time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -172,4 +220,17 @@ async fn a_reset_during_an_outage_is_told_when_it_is_over() {
     pair.relay.refuse(false);
     assert_eq!(within(far_receiver.recv()).await, Ok(reset));
     until("gone", || pair.acceptor.channels() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_goes_silent_is_suspected_until_it_is_heard_again() {
+    let pair = pair(|_| {}, |_| {}).await;
+    serve_echo(&pair.acceptor);
+    let _session = start(&pair.dialer).await;
+    assert!(!pair.dialer.is_suspect());
+    pair.relay.block(true);
+    until("silence is noticed", || pair.dialer.is_suspect()).await;
+    pair.relay.block(false);
+    until("the peer is heard again", || !pair.dialer.is_suspect()).await;
+    connected(&pair.dialer).await;
 }

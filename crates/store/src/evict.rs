@@ -1,4 +1,4 @@
-//! Keeping the size cap: least recently used segments go, records that were used lately are carried forward.
+//! Keeping the size cap: damaged and least recently used segments go, records that were used lately are carried forward.
 
 use crate::footer::{Contents, FooterBuilder};
 use crate::frame;
@@ -56,8 +56,8 @@ impl Shared {
             && self.index.len() < CHUNKS_MAX
     }
 
-    /// The least recently used segment that nothing is pinned in. Not the active one, nor the newest: its header says
-    /// how far addresses are used up.
+    /// A segment that nothing is pinned in: one that is mostly damaged, since it takes room from what replaces it, or the
+    /// least recently used one. Not the active one, nor the newest: its header says how far addresses are used up.
     fn victim(&self, writer: &Writer) -> Option<Arc<Segment>> {
         let active = writer.active.as_ref().map(|active| active.segment.number);
         let table = read(&self.table);
@@ -67,7 +67,9 @@ impl Shared {
                 && Some(segment.number) != newest
                 && segment.pins.load(Ordering::Acquire) == 0
         });
-        candidates.min_by_key(|s| (s.last_use.load(Ordering::Relaxed), s.number)).cloned()
+        candidates
+            .min_by_key(|s| (!s.is_mostly_damaged(), s.last_use.load(Ordering::Relaxed), s.number))
+            .cloned()
     }
 
     fn evict(&self, writer: &mut Writer, victim: &Arc<Segment>) {

@@ -17,6 +17,8 @@ const SAVE_WATCHES: u32 = 10;
 const RETRY_WATCHES: u32 = 5;
 /// Free space must be this share above the floor before learning resumes, so that it does not flap.
 const RESUME_SHARE: u64 = 8;
+/// The least that it must be above the floor: a disk that a write has found full may have a few pages left.
+const RESUME_BYTES_MIN: u64 = 4 << 20;
 
 /// Runs until the sender is gone.
 pub(crate) fn run(shared: &Shared, interval: Duration, stop: &Receiver<()>) {
@@ -94,11 +96,10 @@ impl Shared {
         let now = self.learning();
         // Not knowing the free space is no reason to stop; a write will tell.
         let Ok(free) = free else { return now };
+        let resume_above = (self.free_floor_bytes / RESUME_SHARE).max(RESUME_BYTES_MIN);
         match now {
             Learning::On if *free < self.free_floor_bytes => Learning::DiskFull,
-            Learning::DiskFull if *free >= self.free_floor_bytes + self.free_floor_bytes / RESUME_SHARE => {
-                Learning::On
-            }
+            Learning::DiskFull if *free >= self.free_floor_bytes.saturating_add(resume_above) => Learning::On,
             Learning::WriteFailed if retry => Learning::On,
             now => now,
         }

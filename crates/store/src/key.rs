@@ -96,6 +96,15 @@ impl StoreKey {
         written.map_err(OpenError::io(path))
     }
 
+    /// The key that follows from this one and another half that is kept elsewhere; neither half tells anything about it.
+    pub fn combined(&self, other: &[u8; KEY_LEN]) -> StoreKey {
+        let mut hasher = blake3::Hasher::new_derive_key("isthmus store key of two halves v1");
+        hasher.update(self.0.as_slice()).update(other);
+        let mut key = Zeroizing::new([0; KEY_LEN]);
+        hasher.finalize_xof().fill(key.as_mut_slice());
+        StoreKey(key)
+    }
+
     /// The name of this key.
     pub fn id(&self) -> KeyId {
         let mut hasher = blake3::Hasher::new_derive_key("isthmus store key id v1");

@@ -83,6 +83,8 @@ pub(crate) struct Segment {
     /// `last_use` as the catalogue has it.
     pub saved_use: AtomicU64,
     pub pins: AtomicU32,
+    /// Payload bytes of its records that are set aside.
+    pub set_aside: AtomicU64,
     handle: Mutex<Option<Arc<File>>>,
 }
 
@@ -106,12 +108,18 @@ impl Segment {
             last_use: AtomicU64::new(0),
             saved_use: AtomicU64::new(0),
             pins: AtomicU32::new(0),
+            set_aside: AtomicU64::new(0),
             handle: Mutex::new(None),
         })
     }
 
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether most of it is set aside: room that serves nothing.
+    pub fn is_mostly_damaged(&self) -> bool {
+        self.set_aside.load(Ordering::Relaxed) > self.bytes() / 2
     }
 
     /// Reads and opens the payload of `len` bytes at `position` into the start of `buf`, which has room for the check.

@@ -72,7 +72,11 @@ impl Table {
         self.quarantined = quarantined.iter().copied().take(QUARANTINE_MAX).collect();
         let mut end = 0;
         records.retain(|r| {
-            let keep = r.addr >= end && !self.is_quarantined(r.addr);
+            let set_aside = self.is_quarantined(r.addr);
+            if set_aside {
+                self.count_set_aside(r.segment, r.len);
+            }
+            let keep = r.addr >= end && !set_aside;
             end = if keep { r.end() } else { end };
             keep
         });
@@ -136,9 +140,10 @@ impl Table {
     pub fn quarantine(&mut self, addr: u64) -> Option<(u64, u32, Option<u64>)> {
         let at = self.position(addr)?;
         let record = &mut self.records[at];
-        record.segment = 0;
-        let (addr, len) = (record.addr, record.len);
-        self.quarantined.insert(addr, record.end());
+        let (addr, len, end) = (record.addr, record.len, record.end());
+        let segment = std::mem::take(&mut record.segment);
+        self.count_set_aside(segment, len);
+        self.quarantined.insert(addr, end);
         let mut forgotten = None;
         if self.quarantined.len() > QUARANTINE_MAX {
             forgotten = self.quarantined.pop_first().map(|(addr, _)| addr);
@@ -175,6 +180,12 @@ impl Table {
             next = record.end();
         }
         len > 0
+    }
+
+    fn count_set_aside(&self, segment: u32, len: u32) {
+        if let Some(segment) = self.segments.get(&segment) {
+            segment.set_aside.fetch_add(u64::from(len), Ordering::Relaxed);
+        }
     }
 
     fn position(&self, addr: u64) -> Option<usize> {

@@ -1,10 +1,11 @@
 //! Every metric by name. docs/metrics.md lists the same, and a test holds the two together.
 
-/// Counters only grow; gauges are what they are at the moment.
+/// Counters only grow; gauges are what they are at the moment; histograms count by how large something was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Counter,
     Gauge,
+    Histogram,
 }
 
 /// One metric family.
@@ -25,6 +26,10 @@ const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'stat
     Metric { name, kind: Kind::Gauge, labels, help }
 }
 
+const fn histogram(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Histogram, labels, help }
+}
+
 macro_rules! metrics {
     ($($id:ident = $kind:ident($name:literal, [$($label:literal),*], $help:literal);)*) => {
         $(pub(crate) const $id: Metric = $kind($name, &[$($label),*], $help);)*
@@ -42,6 +47,18 @@ metrics! {
     CONNECTIONS = gauge("isthmus_connections", ["state"], "Open outer connections.");
     CONNECTIONS_TOTAL = counter("isthmus_connections_total", ["outcome", "reason"], "Outer connections that have ended.");
     NOT_OPTIMISED = counter("isthmus_not_optimised_total", ["reason"], "Connections that were passed through or denied.");
+    SMB_CONNECTIONS = gauge("isthmus_smb_connections", ["state", "cipher"], "Open connections by what is done with SMB on them.");
+    SMB_SESSIONS = counter("isthmus_smb_sessions_total", ["state"], "SMB sessions by what is done with them, and connections that have none.");
+    SMB_LOCAL = counter("isthmus_smb_local_answers_total", ["request"], "SMB requests answered near the client: each is a round trip saved.");
+    SMB_LOST_WRITES = counter("isthmus_smb_lost_writes_total", [], "Writes that failed after the client had its answer; the next request on the file told it.");
+    SMB_AHEAD = counter("isthmus_smb_ahead_total", [], "SMB requests that the server-side proxy made ahead of clients.");
+    SMB_AHEAD_WASTED = counter("isthmus_smb_ahead_wasted_total", [], "Opens made ahead that no client used.");
+    SMB_BROKEN = counter("isthmus_smb_permits_broken_total", [], "Lease breaks and changes that took away what was held for clients.");
+    SMB_BREAK_SECONDS = histogram("isthmus_smb_break_seconds", [], "Time from a lease break of the server to its acknowledgement.");
+    SMB_PERMITS = gauge("isthmus_smb_permits", [], "Offers, answers, watches and leases held for clients.");
+    KEY_RELEASES = counter("isthmus_key_releases_total", ["peer", "result", "reason"], "Decisions on giving a session's keys to a peer.");
+    KEY_LOADS = counter("isthmus_key_source_loads_total", ["source", "result"], "Attempts to load a key source.");
+    KEY_SOURCE_UP = gauge("isthmus_key_source_up", ["source"], "1 while the last attempt to load the key source went well.");
     FRAMES = counter("isthmus_reduction_frames_total", ["direction"], "Reduction frames made and restored here.");
     MISSES = counter("isthmus_reduction_misses_total", [], "References of a peer that the store here could not resolve.");
     REPAIRS = counter("isthmus_reduction_repairs_total", [], "References that a peer could not resolve and this side supplied again.");

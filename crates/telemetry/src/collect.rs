@@ -3,13 +3,17 @@
 use crate::catalogue::{self as c, Kind, METRICS, Metric};
 use crate::connections::{ConnectionState, TableTotals};
 use crate::events::Level;
-use crate::ledger::{LedgerValues, SavedBy};
-use crate::limits::PEER_NONE;
+use crate::keys::{KeySourceStatus, Verdict};
+use crate::ledger::{BREAK_SECONDS, LedgerValues, SavedBy};
+use crate::limits::{KEY_SOURCE_LABEL_CHARS_MAX, PEER_NONE};
+use crate::smb::{SmbState, SmbTotals};
 use crate::status::{PeerCounters, PeerState, Status, StoreState};
-use crate::{Shared, process};
+use crate::{Shared, process, text};
 use isthmus_types::Reason;
 use prometheus::core::{Collector, Desc};
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric as Sample, MetricFamily, MetricType};
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric as Sample, MetricFamily, MetricType,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -39,12 +43,17 @@ impl Collector for LedgerCollector {
         let mut families = Families::default();
         let status = self.shared.status();
         let peers = self.shared.peer_sums();
-        families.connections(&self.shared.connections.totals(), &peers);
+        let totals = self.shared.connections.totals();
+        families.connections(&totals, &peers);
+        families.smb(&totals.smb);
+        families.add(c::SMB_PERMITS, &[], self.shared.connections.permits() as f64);
+        families.key_releases(&self.shared.key_releases.counts());
         families.peer_counters(&peers);
         if let Some(status) = status {
             families.peers(&status, |name| self.shared.label(name));
             families.store(&status);
             families.proxy(&status);
+            families.key_sources(&status.key_sources);
         }
         for (level, n) in Level::ALL.iter().zip(self.shared.events.totals()) {
             families.add(c::EVENTS, &[level.label()], n as f64);
@@ -85,7 +94,31 @@ impl Families {
                 sample.set_gauge(gauge);
                 family.set_field_type(MetricType::GAUGE);
             }
+            Kind::Histogram => debug_assert!(false, "{} has more than one value", metric.name),
         }
+        family.mut_metric().push(sample);
+    }
+
+    /// `counts` are of what lies within each bound, and beyond the last one.
+    fn histogram(&mut self, metric: Metric, bounds: &[f64], counts: &[u64], sum: f64) {
+        let mut histogram = Histogram::default();
+        let (mut so_far, mut buckets) = (0, Vec::new());
+        for (bound, n) in bounds.iter().zip(counts) {
+            so_far += n;
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(*bound);
+            bucket.set_cumulative_count(so_far);
+            buckets.push(bucket);
+        }
+        histogram.set_bucket(buckets);
+        histogram.set_sample_count(counts.iter().sum());
+        histogram.set_sample_sum(sum);
+        let mut sample = Sample::default();
+        sample.set_histogram(histogram);
+        let family = self.by_name.entry(metric.name).or_default();
+        family.set_name(metric.name.to_owned());
+        family.set_help(metric.help.to_owned());
+        family.set_field_type(MetricType::HISTOGRAM);
         family.mut_metric().push(sample);
     }
 
@@ -145,6 +178,40 @@ impl Families {
         }
     }
 
+    fn smb(&mut self, totals: &SmbTotals) {
+        for ((state, cipher), n) in &totals.connections {
+            let cipher = cipher.map_or("none", |cipher| cipher.label());
+            self.add(c::SMB_CONNECTIONS, &[state.label(), cipher], *n as f64);
+        }
+        for state in SmbState::ALL {
+            let n = totals.sessions.get(&state).copied().unwrap_or_default();
+            self.add(c::SMB_SESSIONS, &[state.label()], n as f64);
+        }
+    }
+
+    fn key_releases(&mut self, counts: &BTreeMap<(Arc<str>, Verdict), u64>) {
+        for ((peer, (result, reason)), n) in counts {
+            self.add(c::KEY_RELEASES, &[peer, result, reason], *n as f64);
+        }
+    }
+
+    /// Sources whose names are the same once they are cut are one: up when all are.
+    fn key_sources(&mut self, sources: &[KeySourceStatus]) {
+        let mut shown: BTreeMap<String, (u64, u64, bool)> = BTreeMap::new();
+        for source in sources {
+            let label = text::clean(&source.name, KEY_SOURCE_LABEL_CHARS_MAX);
+            let entry = shown.entry(label).or_insert((0, 0, true));
+            entry.0 += source.loads;
+            entry.1 += source.failures;
+            entry.2 &= source.error.is_none() && source.loaded_at.is_some();
+        }
+        for (label, (loads, failures, up)) in &shown {
+            self.add(c::KEY_LOADS, &[label, "loaded"], *loads as f64);
+            self.add(c::KEY_LOADS, &[label, "failed"], *failures as f64);
+            self.flag(c::KEY_SOURCE_UP, &[label], *up);
+        }
+    }
+
     fn reduction(&mut self, sum: &LedgerValues) {
         self.add(c::FRAMES, &["encoded"], sum.frames_encoded as f64);
         self.add(c::FRAMES, &["decoded"], sum.frames_decoded as f64);
@@ -152,6 +219,21 @@ impl Families {
         self.add(c::REPAIRS, &[], sum.repairs as f64);
         self.add(c::REPAIR_BYTES, &[], sum.repair_bytes as f64);
         self.add(c::PROOF_FAILURES, &[], sum.proof_failures as f64);
+        for (request, n) in [
+            ("open", sum.local_opens),
+            ("read", sum.local_reads),
+            ("close", sum.local_closes),
+            ("query", sum.local_queries),
+            ("listing", sum.local_listings),
+            ("write", sum.local_writes),
+        ] {
+            self.add(c::SMB_LOCAL, &[request], n as f64);
+        }
+        self.add(c::SMB_LOST_WRITES, &[], sum.lost_writes as f64);
+        self.add(c::SMB_AHEAD, &[], sum.ahead as f64);
+        self.add(c::SMB_AHEAD_WASTED, &[], sum.ahead_wasted as f64);
+        self.add(c::SMB_BROKEN, &[], sum.permits_broken as f64);
+        self.histogram(c::SMB_BREAK_SECONDS, &BREAK_SECONDS, &sum.break_waits, sum.break_micros as f64 / 1e6);
     }
 
     fn peer_counters(&mut self, peers: &BTreeMap<Arc<str>, PeerCounters>) {

@@ -1,12 +1,14 @@
+use crate::engine::{Acceleration, Accelerator, TracedRequest};
 use crate::ledger::{ConnectionLedger, LedgerValues};
 use crate::limits::{CLOSED_LISTED_MAX, CONNECTIONS_LISTED_MAX, LINGERING_MAX, TEXT_CHARS_MAX};
 use crate::peers::PeerLabels;
 use crate::protocol::Protocol;
+use crate::smb::{SmbInfo, SmbProgress, SmbState, SmbTotals};
 use crate::{lock, text};
 use isthmus_types::Reason;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 /// What is known of an outer connection when it is accepted.
@@ -114,6 +116,10 @@ pub struct ConnectionSnapshot {
     pub detail: String,
     /// Set once it is closed.
     pub outcome: Option<Outcome>,
+    /// What is known of SMB on it.
+    pub smb: Option<SmbInfo>,
+    /// Whether round trips are removed on it, while it is open and SMB is understood.
+    pub acceleration: Option<Acceleration>,
     pub ledger: LedgerValues,
 }
 
@@ -131,6 +137,8 @@ pub struct TableTotals {
     pub outcomes: BTreeMap<(Outcome, Option<Reason>), u64>,
     /// Connections that were passed through or denied, by reason.
     pub not_optimised: BTreeMap<Reason, u64>,
+    /// SMB connections and sessions.
+    pub smb: SmbTotals,
 }
 
 impl TableTotals {
@@ -159,6 +167,7 @@ struct Table {
     folded: BTreeMap<LedgerKey, LedgerValues>,
     outcomes: BTreeMap<(Outcome, Option<Reason>), u64>,
     not_optimised: BTreeMap<Reason, u64>,
+    smb_sessions: BTreeMap<SmbState, u64>,
 }
 
 struct Entry {
@@ -166,6 +175,7 @@ struct Entry {
     info: ConnectionInfo,
     opened: Instant,
     ledger: Arc<ConnectionLedger>,
+    accelerator: OnceLock<Arc<dyn Accelerator>>,
     progress: Mutex<Progress>,
 }
 
@@ -180,6 +190,7 @@ struct Progress {
     detail: String,
     failed: bool,
     counted: bool,
+    smb: SmbProgress,
 }
 
 /// An open connection in the table. Dropping it closes the entry; its ledger may be written to even later, by tasks
@@ -207,6 +218,7 @@ impl ConnectionTable {
             detail: String::new(),
             failed: false,
             counted: false,
+            smb: SmbProgress::default(),
         };
         let mut table = lock(&self.table);
         table.last_id += 1;
@@ -215,6 +227,7 @@ impl ConnectionTable {
             info,
             opened: Instant::now(),
             ledger: Arc::default(),
+            accelerator: OnceLock::new(),
             progress: Mutex::new(progress),
         });
         if table.live.len() < CONNECTIONS_LISTED_MAX {
@@ -231,6 +244,20 @@ impl ConnectionTable {
         entries.iter().map(|entry| entry.snapshot(now)).collect()
     }
 
+    /// What is held at the moment that permits answers near clients, on all open connections.
+    pub fn permits(&self) -> u64 {
+        let entries: Vec<_> = lock(&self.table).live.values().cloned().collect();
+        let held = |entry: &Arc<Entry>| Some(entry.accelerator.get()?.acceleration().permits);
+        entries.iter().filter_map(held).sum()
+    }
+
+    /// Requests of an open connection after one of a number, as [`Accelerator::trace`]. The outer `None` is for a connection that
+    /// is not there.
+    pub fn trace(&self, id: u64, after: u64) -> Option<Option<Vec<TracedRequest>>> {
+        let entry = lock(&self.table).live.get(&id).cloned()?;
+        Some(entry.accelerator.get().and_then(|accelerator| accelerator.trace(after)))
+    }
+
     /// The last connections that closed, oldest first.
     pub fn closed(&self) -> Vec<ConnectionSnapshot> {
         lock(&self.table).closed.iter().cloned().collect()
@@ -244,6 +271,7 @@ impl ConnectionTable {
             ledgers: table.folded.clone(),
             outcomes: table.outcomes.clone(),
             not_optimised: table.not_optimised.clone(),
+            smb: SmbTotals { sessions: table.smb_sessions.clone(), ..SmbTotals::default() },
             ..TableTotals::default()
         };
         for (key, ledger) in &table.lingering {
@@ -252,6 +280,9 @@ impl ConnectionTable {
         for entry in table.live.values() {
             let progress = lock(&entry.progress);
             totals.states[progress.state as usize] += 1;
+            if let Some(smb) = &progress.smb.info {
+                *totals.smb.connections.entry((smb.state, smb.cipher)).or_default() += 1;
+            }
             let key = (progress.label.clone(), entry.info.protocol);
             *totals.ledgers.entry(key).or_default() += entry.ledger.values();
         }
@@ -265,6 +296,7 @@ impl ConnectionTable {
             (progress.outcome(), progress.label.clone())
         };
         snapshot.state = ConnectionState::Closed;
+        snapshot.acceleration = None;
         snapshot.outcome = Some(outcome);
         let mut table = lock(&self.table);
         table.live.remove(&entry.id);
@@ -281,6 +313,10 @@ impl ConnectionTable {
 
     fn count_not_optimised(&self, reason: Reason) {
         *lock(&self.table).not_optimised.entry(reason).or_default() += 1;
+    }
+
+    fn count_smb_session(&self, state: SmbState) {
+        *lock(&self.table).smb_sessions.entry(state).or_default() += 1;
     }
 }
 
@@ -304,6 +340,7 @@ impl Table {
 
 impl Entry {
     fn snapshot(&self, now: Instant) -> ConnectionSnapshot {
+        let acceleration = self.accelerator.get().map(|accelerator| accelerator.acceleration());
         let progress = lock(&self.progress);
         ConnectionSnapshot {
             id: self.id,
@@ -318,6 +355,8 @@ impl Entry {
             reason: progress.reason,
             detail: progress.detail.clone(),
             outcome: None,
+            smb: progress.smb.info.clone(),
+            acceleration,
             ledger: self.ledger.values(),
         }
     }
@@ -360,6 +399,11 @@ impl ConnectionHandle {
         &self.entry.ledger
     }
 
+    /// Says whom to ask what is done about round trips. Only the first call counts.
+    pub fn set_accelerator(&self, accelerator: Arc<dyn Accelerator>) {
+        let _ = self.entry.accelerator.set(accelerator);
+    }
+
     /// Names the peer that carries the connection. To be called before the first byte, since sums are kept by peer.
     pub fn set_peer(&self, name: &str) {
         let label = lock(&self.table.labels).label(name);
@@ -385,6 +429,17 @@ impl ConnectionHandle {
         drop(progress);
         if first {
             self.table.count_not_optimised(reason);
+        }
+    }
+
+    /// Says what is known of SMB on the connection, in place of what was said before; to be called whenever that changes.
+    /// Each session is counted the first time it is described, in the state that it has then.
+    pub fn set_smb(&self, info: SmbInfo) {
+        let info = info.cleaned();
+        let state = info.state;
+        let is_new = lock(&self.entry.progress).smb.set(info);
+        if is_new {
+            self.table.count_smb_session(state);
         }
     }
 

@@ -34,6 +34,9 @@ impl SavedBy {
     }
 }
 
+/// Upper bounds by which the waits for acknowledgements of lease breaks are counted, in seconds.
+pub const BREAK_SECONDS: [f64; 6] = [0.001, 0.01, 0.1, 0.3, 1.0, 10.0];
+
 /// A count that only grows. One relaxed atomic addition each time, so it may stand on the data path.
 #[derive(Debug, Default)]
 pub struct Tally(AtomicU64);
@@ -60,6 +63,8 @@ macro_rules! ledger {
             $($(#[$doc])* pub $field: Tally,)*
             /// LAN bytes less the frame bytes that stood for them, by what saved them; index by [`SavedBy`].
             pub saved: [Tally; 5],
+            /// Lease breaks that had to be acknowledged, by how long that took: within each of [`BREAK_SECONDS`], and longer.
+            pub break_waits: [Tally; BREAK_SECONDS.len() + 1],
         }
 
         /// The values of a [`ConnectionLedger`] at one moment, or the sum of many.
@@ -68,6 +73,8 @@ macro_rules! ledger {
             $($(#[$doc])* pub $field: u64,)*
             /// As [`ConnectionLedger::saved`].
             pub saved: [u64; 5],
+            /// As [`ConnectionLedger::break_waits`].
+            pub break_waits: [u64; BREAK_SECONDS.len() + 1],
         }
 
         impl ConnectionLedger {
@@ -76,6 +83,7 @@ macro_rules! ledger {
                 LedgerValues {
                     $($field: self.$field.value(),)*
                     saved: std::array::from_fn(|i| self.saved[i].value()),
+                    break_waits: std::array::from_fn(|i| self.break_waits[i].value()),
                 }
             }
         }
@@ -84,6 +92,9 @@ macro_rules! ledger {
             fn add_assign(&mut self, other: LedgerValues) {
                 $(self.$field = self.$field.saturating_add(other.$field);)*
                 for (sum, n) in self.saved.iter_mut().zip(other.saved) {
+                    *sum = sum.saturating_add(n);
+                }
+                for (sum, n) in self.break_waits.iter_mut().zip(other.break_waits) {
                     *sum = sum.saturating_add(n);
                 }
             }
@@ -116,6 +127,28 @@ ledger! {
     repair_bytes,
     /// Restored bytes that did not match their proof. They were not delivered.
     proof_failures,
+    /// SMB requests answered near the client: opens.
+    local_opens,
+    /// Reads.
+    local_reads,
+    /// Ends of opens.
+    local_closes,
+    /// Queries of attributes.
+    local_queries,
+    /// Parts of listings.
+    local_listings,
+    /// Writes answered before the server had them.
+    local_writes,
+    /// Those of them that failed.
+    lost_writes,
+    /// Requests that the server-side proxy made ahead of a client.
+    ahead,
+    /// Opens made ahead that no client used.
+    ahead_wasted,
+    /// Breaks and changes that took away what was held.
+    permits_broken,
+    /// How long acknowledgements of lease breaks took together, in microseconds.
+    break_micros,
 }
 
 impl ConnectionLedger {
@@ -126,6 +159,20 @@ impl ConnectionLedger {
 }
 
 impl LedgerValues {
+    /// SMB requests answered near the client: each is a round trip saved.
+    pub fn round_trips_saved(&self) -> u64 {
+        [
+            self.local_opens,
+            self.local_reads,
+            self.local_closes,
+            self.local_queries,
+            self.local_listings,
+            self.local_writes,
+        ]
+        .into_iter()
+        .fold(0, u64::saturating_add)
+    }
+
     /// LAN bytes of both directions that went over an inner channel.
     pub fn lan(&self) -> u64 {
         self.lan_up.saturating_add(self.lan_down)

@@ -7,15 +7,20 @@
 mod catalogue;
 mod collect;
 mod connections;
+mod engine;
 mod events;
+mod fleet;
 mod history;
+mod keys;
 mod ledger;
 pub mod limits;
+mod links;
 mod logging;
 mod peers;
 mod process;
 mod protocol;
 mod ratio;
+mod smb;
 mod status;
 mod text;
 
@@ -24,18 +29,26 @@ pub use connections::{
     ConnectionHandle, ConnectionInfo, ConnectionSnapshot, ConnectionState, ConnectionTable, LedgerKey,
     Outcome, TableTotals,
 };
+pub use engine::{Acceleration, Accelerator, TracedRequest};
 pub use events::{Event, Events, Level};
+pub use fleet::{AgentStatus, FleetMember, LocationStatus};
 pub use history::{History, Point, Series, Span, Traffic};
-pub use ledger::{ConnectionLedger, LedgerValues, SavedBy, Tally};
+pub use keys::{KeySourceKind, KeySourceStatus};
+pub use ledger::{BREAK_SECONDS, ConnectionLedger, LedgerValues, SavedBy, Tally};
+pub use links::{Ends, LinkError, LinkList, LinkStatus, links};
 pub use logging::{LogError, LogFormat, start_logging};
+pub use process::{Process, process};
 pub use protocol::Protocol;
 pub use ratio::{capacity_increase, data_reduction};
+pub use smb::{SmbCipher, SmbDialect, SmbInfo, SmbKey, SmbSigning, SmbState, SmbTotals};
 pub use status::{
     AdmissionStatus, CertificateKind, CertificateStatus, InnerStatus, NotReady, PeerCounters, PeerState,
     PeerStatus, Source, Status, StoreState, StoreStatus,
 };
+pub use text::clean;
 
 use collect::LedgerCollector;
+use keys::KeyReleases;
 use peers::{PeerLabels, PeerTotals};
 use prometheus::{Registry, TextEncoder};
 use std::collections::BTreeMap;
@@ -55,6 +68,7 @@ pub(crate) struct Shared {
     events: Events,
     labels: Arc<Mutex<PeerLabels>>,
     peers: Mutex<PeerTotals>,
+    key_releases: KeyReleases,
     source: RwLock<Option<Weak<dyn Source>>>,
 }
 
@@ -72,6 +86,7 @@ impl Telemetry {
             events: Events::default(),
             labels,
             peers: Mutex::default(),
+            key_releases: KeyReleases::default(),
             source: RwLock::new(None),
         });
         let registry = Registry::new();
@@ -103,6 +118,17 @@ impl Telemetry {
     /// Keeps an event for the console and logs it. Never pass content or keys.
     pub fn event(&self, level: Level, text: impl AsRef<str>) {
         self.shared.events.record(level, text);
+    }
+
+    /// Counts a decision on a session's keys: `refused` is the reason's label, out of a fixed set, or `None` when `peer`
+    /// was given them.
+    pub fn count_key_release(&self, peer: &str, refused: Option<&'static str>) {
+        self.shared.key_releases.count(self.shared.label(peer), refused);
+    }
+
+    /// Sessions since the start whose keys were given to a peer, and whose were not.
+    pub fn key_releases(&self) -> (u64, u64) {
+        self.shared.key_releases.sums()
     }
 
     /// Advances the history. To be called every second or so, and not less than every [`limits::HOUR_STEP`].

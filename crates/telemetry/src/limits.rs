@@ -20,6 +20,12 @@ pub const CLOSED_LISTED_MAX: usize = 200;
 pub const LINGERING_MAX: usize = 4_096;
 /// Longest target, rule name or detail that is kept of a connection, in characters.
 pub const TEXT_CHARS_MAX: usize = 400;
+/// Shares that are kept of an SMB connection.
+pub const SMB_SHARES_MAX: usize = 16;
+/// Sessions of one SMB connection that are told apart; further ones are not counted.
+pub const SMB_SESSIONS_FOLLOWED_MAX: usize = 256;
+/// Longest name of a key source as a metric label, in characters.
+pub const KEY_SOURCE_LABEL_CHARS_MAX: usize = 128;
 /// Recent events that are kept.
 pub const EVENTS_MAX: usize = 500;
 /// Points in each history series.
@@ -30,3 +36,11 @@ pub const HOUR_STEP: Duration = Duration::from_secs(5);
 pub const DAY_STEP: Duration = Duration::from_secs(120);
 /// What "now" means for rates and for the data reduction shown as current.
 pub const NOW_WINDOW: Duration = Duration::from_secs(60);
+/// Connections whose measurements are shown.
+pub const LINK_ROWS_MAX: usize = 256;
+/// Room for one datagram of the kernel's socket diagnosis; it sends at most 32 KiB at once.
+pub const NETLINK_REPLY_BYTES: usize = 64 << 10;
+/// Most bytes of that diagnosis that are read for one question: some 20,000 connections.
+pub const NETLINK_BYTES_MAX: usize = 8 << 20;
+/// How long the kernel may take for each of its datagrams, in seconds.
+pub const NETLINK_WAIT_S: i64 = 2;

@@ -1,5 +1,8 @@
 //! What the rest of the program tells telemetry and the console when they ask.
 
+use crate::fleet::{AgentStatus, FleetMember, LocationStatus};
+use crate::keys::KeySourceStatus;
+use crate::links::{LinkError, LinkList};
 use isthmus_types::{Reason, Side};
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +13,18 @@ pub trait Source: Send + Sync + 'static {
     /// it must not fall while the process lives. It must not ask [`crate::Telemetry`] for totals or metrics, which ask
     /// the source.
     fn status(&self) -> Status;
+
+    /// What the kernel measures on the sockets of the inner channels. Asked for on request only, since it may be long and
+    /// block for a moment.
+    ///
+    /// # Errors
+    /// Why the kernel cannot be asked.
+    fn links(&self) -> Result<LinkList, LinkError>;
+
+    /// Every agent and gateway that a server side knows. Called on request.
+    fn fleet(&self) -> Vec<FleetMember> {
+        Vec::new()
+    }
 }
 
 /// The proxy at one moment.
@@ -28,9 +43,15 @@ pub struct Status {
     pub store: StoreStatus,
     pub admission: AdmissionStatus,
     pub certificates: Vec<CertificateStatus>,
+    /// Where session keys come from, in the order of the configuration.
+    pub key_sources: Vec<KeySourceStatus>,
     /// The proxy lets its connections end and takes no new ones.
     pub draining: bool,
     pub inner: InnerStatus,
+    /// What an enrolled laptop knows of itself.
+    pub agent: Option<AgentStatus>,
+    /// Where a client-side proxy is, if it looks after that.
+    pub location: Option<LocationStatus>,
 }
 
 /// One peer, connected or not.
@@ -44,6 +65,8 @@ pub struct PeerStatus {
     pub since: SystemTime,
     /// Round-trip time of the control channel.
     pub rtt: Option<Duration>,
+    /// How far its clock was ahead of this one when it connected, in milliseconds.
+    pub clock_ahead_ms: Option<i64>,
     /// What it said of its version; empty while not known.
     pub version: String,
     /// Inner channels that carry a connection.
@@ -272,6 +295,7 @@ pub(crate) mod tests {
             state: PeerState::Up,
             since: SystemTime::UNIX_EPOCH,
             rtt: Some(Duration::from_millis(236)),
+            clock_ahead_ms: Some(-40),
             version: "0.1.0".into(),
             channels_busy: 2,
             channels_pooled: 6,
@@ -291,8 +315,11 @@ pub(crate) mod tests {
             store: StoreStatus { state: StoreState::Learning, ..StoreStatus::unusable("") },
             admission: AdmissionStatus { full: false, connections: 0, stop_at: 100, resume_at: 90 },
             certificates: Vec::new(),
+            key_sources: Vec::new(),
             draining: false,
             inner: InnerStatus::default(),
+            agent: None,
+            location: None,
         }
     }
 

@@ -9,6 +9,10 @@ impl Source for Fixed {
     fn status(&self) -> Status {
         lock(&self.0).clone()
     }
+
+    fn links(&self) -> Result<LinkList, LinkError> {
+        Err(LinkError::NoPeer)
+    }
 }
 
 fn telemetry(status: Status) -> (Arc<Telemetry>, Arc<Fixed>, Arc<dyn Source>) {
@@ -37,6 +41,18 @@ fn connection(telemetry: &Telemetry, peer: &str) -> ConnectionHandle {
 fn full_status() -> Status {
     let mut status = status(Side::Client, vec![peer("dc", sockets(30, 70))]);
     status.inner = InnerStatus { wan_sent: 1, wan_received: 2, garbage: 9, ..InnerStatus::default() };
+    status.key_sources = vec![KeySourceStatus {
+        name: "/etc/isthmus/files.keytab".into(),
+        kind: KeySourceKind::Keytab,
+        by_command: false,
+        service_keys: 3,
+        nt_hashes: 0,
+        skipped: 0,
+        loaded_at: Some(UNIX_EPOCH),
+        error: Some("bad".into()),
+        loads: 2,
+        failures: 1,
+    }];
     status.certificates = vec![
         CertificateStatus {
             kind: CertificateKind::Own,
@@ -58,6 +74,9 @@ fn every_metric_of_the_catalogue_is_exported_with_its_labels() {
     let handle = connection(&telemetry, "dc");
     handle.set_state(ConnectionState::Optimised);
     drop(handle);
+    let open = connection(&telemetry, "dc");
+    open.set_smb(SmbInfo::new(SmbState::Clear));
+    telemetry.count_key_release("dc", None);
     telemetry.event(Level::Info, "started");
     let families = telemetry.registry().gather();
     for metric in METRICS {
@@ -85,6 +104,10 @@ fn the_text_holds_the_ledger() {
     let direct = connection(&telemetry, "");
     direct.set_state_because(ConnectionState::PassThrough, Reason::PeerAbsent, "");
     direct.ledger().passed_up.add(55);
+    let smb =
+        SmbInfo { session: 9, cipher: SmbCipher::from_wire(2), ..SmbInfo::new(SmbState::EncryptedKeys) };
+    handle.set_smb(SmbInfo { user: "CORP\\alice".into(), ..smb });
+    telemetry.count_key_release("dc", Some("administrator"));
     let text = telemetry.metrics_text().unwrap();
     for line in [
         "isthmus_lan_bytes_total{direction=\"down\",protocol=\"smb\",peer=\"dc\"} 1000",
@@ -98,10 +121,17 @@ fn the_text_holds_the_ledger() {
         "isthmus_handshake_failures_total{reason=\"garbage\"} 9",
         "isthmus_build_info{version=\"0.1.0\",side=\"client-side\"} 1",
         "isthmus_peer_rtt_seconds{peer=\"dc\"} 0.236",
+        "isthmus_smb_connections{state=\"encrypted_keys\",cipher=\"AES-128-GCM\"} 1",
+        "isthmus_smb_sessions_total{state=\"encrypted_keys\"} 1",
+        "isthmus_smb_sessions_total{state=\"smb1\"} 0",
+        "isthmus_key_releases_total{peer=\"dc\",result=\"refused\",reason=\"administrator\"} 1",
+        "isthmus_key_source_loads_total{source=\"/etc/isthmus/files.keytab\",result=\"failed\"} 1",
+        "isthmus_key_source_up{source=\"/etc/isthmus/files.keytab\"} 0",
     ] {
         assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");
     }
     assert!(!text.contains("lan_bytes_total{direction=\"up\",protocol=\"smb\",peer=\"none\"}"));
+    assert!(!text.contains("alice"), "users are not for metrics");
 }
 
 #[test]

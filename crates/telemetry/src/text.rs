@@ -1,7 +1,7 @@
 //! Text from the network, made fit to be shown.
 
 /// `text` without control characters and cut to `chars_max` characters, the last one an ellipsis if anything was cut.
-pub(crate) fn clean(text: &str, chars_max: usize) -> String {
+pub fn clean(text: &str, chars_max: usize) -> String {
     let printable = |c: char| if c.is_control() { ' ' } else { c };
     let mut out: String = text.chars().take(chars_max).map(printable).collect();
     if text.chars().nth(chars_max).is_some() {

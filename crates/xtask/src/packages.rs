@@ -29,9 +29,39 @@ pub const DEMO: &[Needed] = &[
 pub const BENCH: &[Needed] = &[
     Needed { program: "linux.uml", package: "user-mode-linux" },
     Needed { program: "mount.cifs", package: "cifs-utils" },
+    Needed { program: "mount.nfs", package: "nfs-common" },
+    Needed { program: "rpc.mountd", package: "nfs-kernel-server" },
     Needed { program: "modprobe", package: "kmod" },
     Needed { program: "chrt", package: "util-linux" },
+    Needed { program: "fio", package: "fio" },
+    package("/usr/share/doc/libnss-wrapper/copyright", "libnss-wrapper"),
 ];
+
+/// For the interop rig, in addition. What is no program is known by its package's own file.
+pub const INTEROP: &[Needed] = &[
+    Needed { program: "smbtorture", package: "samba-testsuite" },
+    Needed { program: "winbindd", package: "winbind" },
+    Needed { program: "kinit", package: "krb5-user" },
+    Needed { program: "rclone", package: "rclone" },
+    package("/usr/share/doc/libnss-wrapper/copyright", "libnss-wrapper"),
+    package("/usr/share/doc/samba-vfs-modules/copyright", "samba-vfs-modules"),
+    package("/usr/share/doc/samba-dsdb-modules/copyright", "samba-dsdb-modules"),
+    package("/usr/share/doc/samba-ad-provision/copyright", "samba-ad-provision"),
+    package("/usr/share/doc/python3-markdown/copyright", "python3-markdown"),
+    package("/usr/share/doc/python3-smbc/copyright", "python3-smbc"),
+    package("/usr/share/doc/python3-venv/copyright", "python3-venv"),
+];
+
+const fn package(program: &'static str, package: &'static str) -> Needed {
+    Needed { program, package }
+}
+
+/// As [`ensure`], but goes on without what cannot be installed: what needs it says so.
+pub fn ensure_if_possible(needed: &[&[Needed]], progress: &mut Progress) {
+    if let Err(error) = ensure(needed, progress) {
+        progress.step(&format!("going on without some programs: {error}"));
+    }
+}
 
 /// Installs what is missing, as root on Debian and Ubuntu; otherwise says what to install.
 ///

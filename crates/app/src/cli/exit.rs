@@ -1,9 +1,12 @@
-//! Exit statuses: those of BSD's sysexits, so that scripts and service managers can tell causes apart.
+//! Exit statuses: those of BSD's sysexits and two of `doctor`, so that scripts and service managers can tell causes apart.
 
 use std::io;
 
 use isthmus_certs::CertsError;
 use isthmus_config::LoadError;
+use isthmus_fleet::FleetError;
+use isthmus_intercept::InterceptError;
+use isthmus_keys::KeysError;
 use isthmus_store::OpenError;
 
 use crate::AppError;
@@ -11,6 +14,10 @@ use crate::AppError;
 /// Why the program ends other than well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
+    /// `doctor` has found something that should be seen to, and nothing worse.
+    DoctorWarnings,
+    /// `doctor` has found something that does not work.
+    DoctorFailures,
     /// Wrong arguments or configuration.
     Usage,
     /// Data on disk is damaged.
@@ -31,7 +38,9 @@ pub enum Exit {
 
 impl Exit {
     /// Every status.
-    pub const ALL: [Exit; 8] = [
+    pub const ALL: [Exit; 10] = [
+        Exit::DoctorWarnings,
+        Exit::DoctorFailures,
         Exit::Usage,
         Exit::Data,
         Exit::NoInput,
@@ -45,6 +54,8 @@ impl Exit {
     /// The number.
     pub fn code(self) -> u8 {
         match self {
+            Exit::DoctorWarnings => 1,
+            Exit::DoctorFailures => 2,
             Exit::Usage => 64,
             Exit::Data => 65,
             Exit::NoInput => 66,
@@ -99,7 +110,28 @@ impl From<LoadError> for Failure {
 
 impl From<CertsError> for Failure {
     fn from(error: CertsError) -> Failure {
-        let exit = match &error {
+        Failure::new(Failure::of_certs(&error), error.to_string())
+    }
+}
+
+impl Failure {
+    /// The status for a register of agents that could not do what was asked.
+    pub(crate) fn of_fleet(error: &FleetError) -> Exit {
+        match error {
+            FleetError::BadFile { .. } => Exit::Data,
+            FleetError::Io { source, .. } => Exit::of(source.kind()),
+            FleetError::Certs(error) => Failure::of_certs(error),
+            FleetError::Token | FleetError::Revoked(_) => Exit::NoPermission,
+            FleetError::NoPolicy(_)
+            | FleetError::NoAgent(_)
+            | FleetError::Taken(_)
+            | FleetError::BadRequest(_)
+            | FleetError::TooMany { .. } => Exit::Usage,
+        }
+    }
+
+    pub(crate) fn of_certs(error: &CertsError) -> Exit {
+        match error {
             CertsError::Exists(_) => Exit::CannotCreate,
             CertsError::Io { source, .. } => Exit::of(source.kind()),
             CertsError::NoAuthority(_) => Exit::NoInput,
@@ -107,8 +139,13 @@ impl From<CertsError> for Failure {
             CertsError::BadRequest(_) | CertsError::NotFound(_) | CertsError::TooMany(_) => Exit::Usage,
             CertsError::AuthorityExpired { .. } => Exit::Unavailable,
             CertsError::Generation(_) => Exit::Software,
-        };
-        Failure::new(exit, error.to_string())
+        }
+    }
+}
+
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Failure {
+        Failure::new(Failure::of_fleet(&error), error.to_string())
     }
 }
 
@@ -126,6 +163,46 @@ impl Failure {
             OpenError::Catalogue { .. } => Exit::Io,
             OpenError::Io { source, .. } => Exit::of(source.kind()),
         }
+    }
+}
+
+impl Failure {
+    /// The status for secrets that cannot be loaded.
+    pub(crate) fn of_keys(error: &KeysError) -> Exit {
+        match error {
+            KeysError::Read { error, .. } => Exit::of(error.kind()),
+            KeysError::NotAFile { .. } | KeysError::Mode { .. } | KeysError::Owner { .. } => {
+                Exit::NoPermission
+            }
+            KeysError::TooLarge { .. } | KeysError::Format { .. } => Exit::Data,
+            KeysError::Command { .. } => Exit::Unavailable,
+            KeysError::BadCommand { .. } | KeysError::TooManySources { .. } => Exit::Usage,
+            KeysError::Thread(_) | KeysError::CoreDumps(_) => Exit::Software,
+        }
+    }
+}
+
+impl Failure {
+    /// The status for rules that cannot be put in, removed or looked at.
+    pub(crate) fn of_intercept(error: &InterceptError) -> Exit {
+        match error {
+            InterceptError::Tool { .. } | InterceptError::Conflicts(_) => Exit::Unavailable,
+            InterceptError::Refused { .. } | InterceptError::Answer { .. } => Exit::Software,
+            InterceptError::Permission(_) => Exit::NoPermission,
+            InterceptError::Unattended => Exit::Usage,
+        }
+    }
+}
+
+impl From<InterceptError> for Failure {
+    fn from(error: InterceptError) -> Failure {
+        Failure::new(Failure::of_intercept(&error), error.to_string())
+    }
+}
+
+impl From<KeysError> for Failure {
+    fn from(error: KeysError) -> Failure {
+        Failure::new(Failure::of_keys(&error), format!("keys: {error}"))
     }
 }
 
@@ -149,7 +226,7 @@ mod tests {
     fn the_document_lists_every_status() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/command-line.md");
         let text = std::fs::read_to_string(path).unwrap();
-        let rows = text.lines().filter(|line| line.starts_with("| 6") || line.starts_with("| 7"));
+        let rows = text.lines().filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit());
         let mut documented: Vec<u8> =
             rows.filter_map(|row| row.trim_start_matches("| ").split(' ').next()?.parse().ok()).collect();
         documented.sort_unstable();

@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::exit::{Exit, Failure};
 
 /// How long connecting, and then each read, may take.
@@ -34,6 +36,25 @@ pub fn get(address: SocketAddr, path: &str) -> Result<String, Failure> {
         .map_err(|why| Failure::new(Exit::Unavailable, format!("the proxy's admin port {address} {why}")))
 }
 
+/// The same as JSON.
+pub fn json(address: SocketAddr, path: &str) -> Result<Value, Failure> {
+    serde_json::from_str(&get(address, path)?).map_err(|error| {
+        Failure::new(Exit::Unavailable, format!("the admin port's answer is not JSON: {error}"))
+    })
+}
+
+/// Whom to ask: the address given, or else `admin.listen`, which `configured` gives.
+pub fn admin(
+    given: Option<SocketAddr>,
+    configured: impl FnOnce() -> Result<Option<SocketAddr>, Failure>,
+) -> Result<SocketAddr, Failure> {
+    let off = "the admin port is off (admin.listen), so the proxy cannot be asked";
+    match given {
+        Some(address) => Ok(address),
+        None => configured()?.ok_or_else(|| Failure::new(Exit::Unavailable, off)),
+    }
+}
+
 fn body(response: &[u8]) -> Result<String, String> {
     let response = std::str::from_utf8(response).map_err(|_| "answers with something that is not text")?;
     let (head, body) = response.split_once("\r\n\r\n").ok_or("answers with something that is not HTTP")?;
@@ -45,8 +66,8 @@ fn body(response: &[u8]) -> Result<String, String> {
     }
 }
 
-/// An admin port that listens everywhere is asked on loopback.
-fn reachable(address: SocketAddr) -> SocketAddr {
+/// A port that listens everywhere is connected to on loopback.
+pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -75,10 +96,15 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 512];
-            let n = stream.read(&mut request).unwrap();
+            // All of it: a connection that is closed with something unread is reset.
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0; 1];
+                stream.read_exact(&mut byte).unwrap();
+                request.extend(byte);
+            }
             stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n{\"a\":1}").unwrap();
-            String::from_utf8_lossy(&request[..n]).into_owned()
+            String::from_utf8_lossy(&request).into_owned()
         });
         let everywhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port());
         assert_eq!(get(everywhere, "/x").unwrap(), "{\"a\":1}");

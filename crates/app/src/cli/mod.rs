@@ -2,18 +2,29 @@
 //!
 //! `docs/command-line.md` is the user's side of it.
 
+mod agent;
+mod bundle;
 mod certs;
 mod check;
 pub mod client;
+mod doctor;
 mod exit;
+mod fleet;
 mod http;
+mod intercept;
+mod keys;
 mod options;
 mod output;
+mod roster;
 pub mod server;
 mod status;
 mod store;
+mod top;
+mod trace;
+mod warm;
 
 pub use exit::{Exit, Failure};
+pub(crate) use http::reachable;
 pub use options::{Options, parse};
 
 use std::future::Future;
@@ -52,6 +63,7 @@ pub fn run(
     for warning in warnings {
         tracing::warn!(place = %warning.place, key = %warning.key, "configuration: {}", warning.text);
     }
+    isthmus_net::start_beats();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -62,4 +74,15 @@ pub fn run(
 /// What `version` prints.
 pub(crate) fn version(program: &str) -> String {
     format!("{program} {}", env!("CARGO_PKG_VERSION"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_fit_together() {
+        super::client::Arguments::command().debug_assert();
+        super::server::Arguments::command().debug_assert();
+    }
 }

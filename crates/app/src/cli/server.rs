@@ -7,7 +7,8 @@ use isthmus_config::{Loaded, ServerConfig};
 use super::exit::Failure;
 use super::options::Options;
 use super::output::outln;
-use super::{certs, check, status, store};
+use super::{bundle, certs, check, doctor, fleet, intercept, keys, status, store, top};
+use crate::intercept::{server_plan, server_removal};
 
 /// The file that is read unless another is named.
 pub const CONFIG_FILE: &str = "/etc/isthmus/server.toml";
@@ -35,8 +36,25 @@ pub enum Command {
     /// Look at the chunk store while no proxy uses it
     #[command(subcommand)]
     Store(store::Command<Configuration>),
+    /// Look at the keys that open sessions, and at who may be given them
+    #[command(subcommand)]
+    Keys(keys::Command<Configuration>),
+    /// Show targets their clients' addresses: the rules that bring the answers here
+    #[command(subcommand)]
+    Intercept(intercept::Command<Configuration>),
+    /// Invite laptops
+    #[command(subcommand)]
+    Enroll(fleet::Enroll<Configuration>),
+    /// List every agent and gateway; set policies, reassign and revoke agents
+    Fleet(#[command(flatten)] fleet::FleetArguments<Configuration>),
     /// Ask the running proxy how it is
     Status(#[command(flatten)] status::Arguments<Configuration>),
+    /// Show connections, reduction and reasons, again and again
+    Top(#[command(flatten)] top::Arguments<Configuration>),
+    /// Look at everything that the proxy needs, and say what to do about what is not as it should be
+    Doctor(#[command(flatten)] doctor::Arguments<Configuration>),
+    /// Write what others need to help into one file, without secrets, names or content
+    SupportBundle(#[command(flatten)] bundle::Arguments<Configuration>),
     /// Print the version
     Version,
 }
@@ -70,9 +88,26 @@ pub fn offline(command: &Command) -> Result<Option<Loaded<ServerConfig>>, Failur
         }
         Command::Certs(command) => certs::run(command)?,
         Command::Store(command) => store::run(command, &command.configuration().load()?.config.store)?,
+        Command::Keys(command) => keys::run(command, &command.configuration().load()?.config)?,
+        Command::Intercept(command) => {
+            let config = command.configuration().load()?.config;
+            intercept::run(
+                command,
+                server_plan(&config).as_ref(),
+                &server_removal(&config),
+                "intercept.source",
+            )?;
+        }
+        Command::Enroll(command) => fleet::enroll(command, &|from| Ok(from.load()?.config))?,
+        Command::Fleet(arguments) => fleet::fleet(arguments, &|from| Ok(from.load()?.config))?,
         Command::Status(arguments) => {
             status::run(arguments, || Ok(arguments.configuration.load()?.config.admin.listen))?;
         }
+        Command::Top(arguments) => {
+            top::run(arguments, || Ok(arguments.configuration.load()?.config.admin.listen))?;
+        }
+        Command::Doctor(arguments) => doctor::server(arguments, arguments.configuration.load())?,
+        Command::SupportBundle(arguments) => bundle::server(arguments, &arguments.configuration.load()?)?,
         Command::Version => outln!("{}", super::version("isthmus-server")),
     }
     Ok(None)

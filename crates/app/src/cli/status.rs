@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
+use isthmus_telemetry::SmbState;
 use serde_json::Value;
 
-use super::exit::{Exit, Failure};
+use super::exit::Failure;
 use super::http;
 use super::output::{self, outln};
 
@@ -34,17 +35,9 @@ pub fn run<C: Args>(
     arguments: &Arguments<C>,
     configured: impl FnOnce() -> Result<Option<SocketAddr>, Failure>,
 ) -> Result<(), Failure> {
-    let address = match arguments.address {
-        Some(address) => address,
-        None => configured()?.ok_or_else(|| {
-            Failure::new(
-                Exit::Unavailable,
-                "the admin port is off (admin.listen), so the proxy cannot be asked",
-            )
-        })?,
-    };
-    let summary = json(&http::get(address, "/api/summary")?)?;
-    let peers = json(&http::get(address, "/api/peers")?)?;
+    let address = http::admin(arguments.address, configured)?;
+    let summary = http::json(address, "/api/summary")?;
+    let peers = http::json(address, "/api/peers")?;
     if arguments.json {
         let both = serde_json::json!({ "summary": summary, "peers": peers["peers"] });
         outln!("{both:#}");
@@ -52,12 +45,6 @@ pub fn run<C: Args>(
         output::out(format_args!("{}", for_people(&summary, &peers)))?;
     }
     Ok(())
-}
-
-fn json(text: &str) -> Result<Value, Failure> {
-    serde_json::from_str(text).map_err(|error| {
-        Failure::new(Exit::Unavailable, format!("the admin port's answer is not JSON: {error}"))
-    })
 }
 
 /// What a person wants to know first. Fields that an older or newer proxy does not have are left out.
@@ -87,6 +74,8 @@ fn for_people(summary: &Value, peers: &Value) -> String {
     }
     reductions(&mut out, &summary["reduction"]);
     connections(&mut out, &summary["connections"]);
+    keys(&mut out, &summary["keys"]);
+    agent(&mut out, &summary["agent"], &summary["location"]);
     for peer in list(&peers["peers"]) {
         let rtt = peer["rtt_seconds"].as_f64().map(|rtt| format!(", {:.1} ms away", rtt * 1000.0));
         let reason = peer["detail"].as_str().or(peer["reason_text"].as_str());
@@ -127,6 +116,65 @@ fn connections(out: &mut String, connections: &Value) {
     let states = if states.is_empty() { String::new() } else { format!(" ({})", states.join(", ")) };
     let ended = connections["ended"].as_u64().unwrap_or(0);
     let _ = writeln!(out, "connections       {open} open{states}, {ended} ended");
+    let smb: Vec<String> = connections["smb_states"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(state, count)| Some((smb_state(state), count.as_u64()?)))
+        .filter(|(_, count)| *count > 0)
+        .map(|(state, count)| format!("{count} × {state}"))
+        .collect();
+    if !smb.is_empty() {
+        let _ = writeln!(out, "SMB               {}", smb.join("; "));
+    }
+}
+
+/// A state in words; that of a newer proxy as it is.
+fn smb_state(label: &str) -> String {
+    let known = SmbState::ALL.into_iter().find(|state| state.label() == label);
+    known.map_or_else(|| plain(label), |state| state.to_string())
+}
+
+fn keys(out: &mut String, keys: &Value) {
+    let sources: Vec<&Value> = keys["sources"].as_array().into_iter().flatten().collect();
+    if sources.is_empty() {
+        return;
+    }
+    let sum = |field: &str| sources.iter().filter_map(|source| source[field].as_u64()).sum::<u64>();
+    let count = |field: &str| keys[field].as_u64().unwrap_or(0);
+    let _ = writeln!(
+        out,
+        "keys              {} service keys and {} NT hashes from {} sources; given to peers {} times, refused {} times",
+        sum("service_keys"),
+        sum("nt_hashes"),
+        sources.len(),
+        count("released"),
+        count("refused")
+    );
+}
+
+fn agent(out: &mut String, agent: &Value, location: &Value) {
+    if let Some(name) = agent["name"].as_str() {
+        let policy = match (agent["policy"].as_str(), agent["policy_version"].as_u64()) {
+            (Some(policy), Some(version)) => format!("policy {} version {version}", plain(policy)),
+            _ => "no policy".into(),
+        };
+        let synced = match agent["synced"].as_f64() {
+            Some(at) => {
+                let now =
+                    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+                format!("server side answered {} ago", span(now.as_secs_f64() - at))
+            }
+            None => "no answer of the server side yet".into(),
+        };
+        let _ = writeln!(out, "agent             {}, {policy}, {synced}", plain(name));
+        if let Some(problem) = agent["problem"].as_str() {
+            let _ = writeln!(out, "  problem: {}", plain(problem));
+        }
+    }
+    if let (Some(at), Some(why)) = (location["location"].as_str(), location["why"].as_str()) {
+        let _ = writeln!(out, "location          {}: {}", plain(at), plain(why));
+    }
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -134,7 +182,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Without control characters, which a terminal would obey.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
@@ -177,7 +225,13 @@ mod tests {
                 "total": { "lan_bytes": 200_000_000, "wan_bytes": 1_000_000, "data_reduction": 0.995,
                            "capacity_increase": 200.0 },
             },
-            "connections": { "open": 3, "states": { "optimised": 2, "pass_through": 1, "denied": 0 }, "ended": 7 },
+            "connections": { "open": 3, "states": { "optimised": 2, "pass_through": 1, "denied": 0 }, "ended": 7,
+                             "smb_states": { "encrypted_keys": 2, "signed_no_keys": 1 } },
+            "keys": { "sources": [{ "service_keys": 4, "nt_hashes": 1 }, { "service_keys": 2, "nt_hashes": 0 }],
+                      "released": 9, "refused": 1 },
+            "agent": { "name": "laptop-1", "policy": "default", "policy_version": 7, "synced": null,
+                       "problem": "cannot listen" },
+            "location": { "location": "branch", "why": "gateway branch-7 answers within 0.4 ms", "since": 5 },
         });
         let peers = serde_json::json!({ "peers": [
             { "name": "dc", "address": "192.0.2.1:7810", "state": "up", "rtt_seconds": 0.0401, "reason_text": null },
@@ -190,6 +244,11 @@ mod tests {
             now               LAN       0 B, WAN       0 B: no LAN traffic\n\
             since the start   LAN    200 MB, WAN    1.0 MB: 99.5 % less (200.0×)\n\
             connections       3 open (2 optimised, 1 pass through), 7 ended\n\
+            SMB               2 × encrypted, keys; 1 × signed, no keys: reduced\n\
+            keys              6 service keys and 1 NT hashes from 2 sources; given to peers 9 times, refused 1 times\n\
+            agent             laptop-1, policy default version 7, no answer of the server side yet\n\
+            \x20 problem: cannot listen\n\
+            location          branch: gateway branch-7 answers within 0.4 ms\n\
             peer              dc at 192.0.2.1:7810: up, 40.1 ms away\n";
         assert_eq!(text, expected);
     }

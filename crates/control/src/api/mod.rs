@@ -1,7 +1,9 @@
 //! The JSON of docs/api.md. Times are Unix seconds, durations seconds, sizes bytes; what does not apply is null.
 
 pub(crate) mod connections;
+pub(crate) mod fleet;
 pub(crate) mod history;
+pub(crate) mod host;
 pub(crate) mod peers;
 pub(crate) mod summary;
 

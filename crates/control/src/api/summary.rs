@@ -1,8 +1,8 @@
 use super::{Saved, saved, unix};
 use crate::alarms::{Alarm, alarms};
 use isthmus_telemetry::{
-    ConnectionState, Source, Status, TableTotals, Telemetry, Traffic, capacity_increase, data_reduction,
-    limits,
+    ConnectionState, KeySourceStatus, Source, Status, TableTotals, Telemetry, Traffic, capacity_increase,
+    data_reduction, limits,
 };
 use isthmus_types::{Reason, Side};
 use serde::Serialize;
@@ -27,7 +27,30 @@ pub(crate) struct SummaryView {
     reduction_work: WorkView,
     admission: AdmissionView,
     certificates: Vec<CertificateView>,
+    keys: KeysView,
     configuration: Vec<SettingView>,
+    /// What an enrolled laptop knows of itself; null for others.
+    agent: Option<AgentView>,
+    /// Where a client-side proxy is; null if it does not look after that.
+    location: Option<LocationView>,
+}
+
+#[derive(Serialize)]
+struct AgentView {
+    name: String,
+    policy: Option<String>,
+    policy_version: Option<u64>,
+    /// When the server side last answered.
+    synced: Option<f64>,
+    problem: Option<String>,
+}
+
+#[derive(Serialize)]
+struct LocationView {
+    /// `off`, `branch` or `remote`.
+    location: &'static str,
+    why: String,
+    since: f64,
 }
 
 #[derive(Serialize)]
@@ -80,6 +103,30 @@ struct ConnectionsView {
     states: BTreeMap<&'static str, u64>,
     ended: u64,
     not_optimised: BTreeMap<&'static str, u64>,
+    /// Open connections by what is done with SMB on them.
+    smb_states: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+struct KeysView {
+    sources: Vec<KeySourceView>,
+    /// Sessions since the start whose keys were given to a peer, and whose were not.
+    released: u64,
+    refused: u64,
+}
+
+#[derive(Serialize)]
+struct KeySourceView {
+    name: String,
+    kind: &'static str,
+    by_command: bool,
+    service_keys: u64,
+    nt_hashes: u64,
+    skipped: u64,
+    loaded_at: Option<f64>,
+    error: Option<String>,
+    loads: u64,
+    failures: u64,
 }
 
 #[derive(Serialize)]
@@ -90,6 +137,10 @@ struct WorkView {
     repairs: u64,
     repair_bytes: u64,
     proof_failures: u64,
+    round_trips_saved: u64,
+    made_ahead: u64,
+    ahead_wasted: u64,
+    permits_broken: u64,
 }
 
 #[derive(Serialize)]
@@ -157,11 +208,28 @@ pub(crate) fn summary(telemetry: &Telemetry, source: &dyn Source) -> SummaryView
             resume_at: status.admission.resume_at,
         },
         certificates: certificates(&status),
+        keys: KeysView::new(telemetry, status.key_sources),
         configuration: status
             .configuration
             .into_iter()
             .map(|(key, value)| SettingView { key, value })
             .collect(),
+        agent: status.agent.map(|agent| {
+            let (policy, policy_version) =
+                agent.policy.map_or((None, None), |(name, version)| (Some(name), Some(version)));
+            AgentView {
+                name: agent.name,
+                policy,
+                policy_version,
+                synced: agent.synced.map(unix),
+                problem: (!agent.problem.is_empty()).then_some(agent.problem),
+            }
+        }),
+        location: status.location.map(|at| LocationView {
+            location: at.location,
+            why: at.why,
+            since: unix(at.since),
+        }),
         name: status.name,
         version: status.version,
     }
@@ -234,6 +302,39 @@ impl ConnectionsView {
                 .map(not_optimised)
                 .filter_map(|(label, n)| n.map(|n| (label, n)))
                 .collect(),
+            smb_states: smb_states(totals),
+        }
+    }
+}
+
+fn smb_states(totals: &TableTotals) -> BTreeMap<&'static str, u64> {
+    let mut states = BTreeMap::new();
+    for ((state, _), n) in &totals.smb.connections {
+        *states.entry(state.label()).or_default() += n;
+    }
+    states
+}
+
+impl KeysView {
+    fn new(telemetry: &Telemetry, sources: Vec<KeySourceStatus>) -> KeysView {
+        let (released, refused) = telemetry.key_releases();
+        KeysView { sources: sources.into_iter().map(KeySourceView::from).collect(), released, refused }
+    }
+}
+
+impl From<KeySourceStatus> for KeySourceView {
+    fn from(source: KeySourceStatus) -> KeySourceView {
+        KeySourceView {
+            name: source.name,
+            kind: source.kind.label(),
+            by_command: source.by_command,
+            service_keys: source.service_keys,
+            nt_hashes: source.nt_hashes,
+            skipped: source.skipped,
+            loaded_at: source.loaded_at.map(unix),
+            error: source.error,
+            loads: source.loads,
+            failures: source.failures,
         }
     }
 }
@@ -248,6 +349,10 @@ impl WorkView {
             repairs: sum.repairs,
             repair_bytes: sum.repair_bytes,
             proof_failures: sum.proof_failures,
+            round_trips_saved: sum.round_trips_saved(),
+            made_ahead: sum.ahead,
+            ahead_wasted: sum.ahead_wasted,
+            permits_broken: sum.permits_broken,
         }
     }
 }

@@ -12,6 +12,7 @@ const COLUMNS = [
   { key: "wan", head: "WAN", sort: "wan_bytes", number: true },
   { key: "reduction", head: "Reduction", sort: "data_reduction", number: true },
   { key: "age", head: "Age", sort: "age", number: true },
+  { key: "smb", head: "SMB", sort: "smb" },
   { key: "why", head: "Why, if not optimised" },
 ];
 const DESCENDING_FIRST = new Set(["lan_bytes", "wan_bytes", "data_reduction"]);
@@ -107,15 +108,43 @@ export function connectionTable(changed) {
       bytes(carried ? c.wan_bytes : c.passed_bytes),
       carried ? reduction(c.data_reduction) : "–",
       duration(c.age_seconds),
-      [c.reason_text, c.detail].filter(Boolean).join(": "),
+      null,
+      [c.reason_text, c.detail, c.smb?.reason].filter(Boolean).join(": "),
     ];
     texts.forEach((text, i) => {
       if (text != null) setText(tr.cells[i], text);
     });
+    fillSmb(tr.cells[8], c.smb, c.target);
     const by = Object.entries(c.saved_bytes).filter(([, n]) => n > 0).map(([name, n]) => `${name.replace("_", " ")} ${bytes(n)}`);
     setTitle(tr.cells[6], by.length ? `Saved by ${by.join(", ")}` : "");
+    setTitle(tr.cells[8], [tr.cells[8].title, accelerated(c.acceleration)].filter(Boolean).join("\n"));
     setTitle(tr.cells[7], `Since ${clock(c.opened_at)}`);
     setTitle(tr.cells[2], [c.rule && `Rule: ${c.rule}`, c.peer && `Peer: ${c.peer}`].filter(Boolean).join("\n"));
+  }
+
+  // Whether round trips are removed, and what came of it; in the tooltip of the session.
+  function accelerated(a) {
+    if (!a) return "";
+    const kinds = Object.entries(a.saved).filter(([, n]) => n > 0).map(([name, n]) => `${name} ${count(n)}`);
+    return [
+      a.on ? `Acceleration: ${a.mode}` : `No acceleration: ${a.reason}`,
+      a.round_trips_saved > 0 && `Round trips saved: ${count(a.round_trips_saved)} (${kinds.join(", ")})`,
+      `Permits held: ${count(a.permits)}, broken: ${count(a.permits_broken)}`,
+    ].filter(Boolean).join("\n");
+  }
+
+  // What is done with the session, and below it what is known of it.
+  function fillSmb(td, smb, target) {
+    if (!smb) {
+      td.replaceChildren();
+      return;
+    }
+    if (td.children.length === 0) td.append(document.createElement("strong"), document.createElement("span"));
+    setText(td.firstChild, word(smb.state_text));
+    // The name by which the client calls the server says something only if it is another than the target's.
+    const server = target.startsWith(`${smb.server}:`) ? null : smb.server;
+    setText(td.lastChild, [smb.dialect, smb.cipher, smb.user, server, smb.shares.join(", ")].filter(Boolean).join(" · "));
+    setTitle(td, [smb.signing && `Signed with ${smb.signing}`, smb.cipher && `Encrypted with ${smb.cipher}`].filter(Boolean).join("\n"));
   }
 
   return {

@@ -2,6 +2,7 @@
 
 import { chart, roundTicks } from "./chart.js";
 import { connectionTable, setText } from "./connections.js";
+import { showFleet } from "./fleet.js";
 import { axisRate, clock, duration, rate, reduction } from "./format.js";
 import * as panels from "./panels.js";
 
@@ -52,10 +53,11 @@ async function update() {
   state.running = true;
   clearTimeout(state.timer);
   try {
-    const [summary, connections, peers, store, events] = await Promise.all([
+    const [summary, connections, peers, fleet, store, events] = await Promise.all([
       fetchJson("/api/summary"),
       fetchJson(`/api/connections?${table.query()}`),
       fetchJson("/api/peers"),
+      fetchJson("/api/fleet"),
       fetchJson("/api/store"),
       fetchJson("/api/events?limit=100"),
       updateHistory(),
@@ -66,6 +68,7 @@ async function update() {
     panels.showReduction(summary);
     panels.showLedger(summary);
     panels.showPeers(peers, summary);
+    showFleet(fleet, summary);
     panels.showStore(store);
     panels.showEvents(events);
     panels.showProxy(summary);

@@ -200,15 +200,30 @@ export function showEvents({ events }) {
 }
 
 export function showProxy(summary) {
-  const { connections, admission, reduction_work: work } = summary;
+  const { connections, admission, reduction_work: work, keys } = summary;
+  const held = (field) => count(keys.sources.reduce((sum, source) => sum + source[field], 0));
   const kinds = { own: "Certificate", authority: "Authority", revocation_list: "Revocation list" };
+  const { agent, location } = summary;
   list(find("proxy"), [
+    ...(agent ? [
+      ["Agent", agent.name],
+      ["Policy", agent.policy ? `${agent.policy}, version ${agent.policy_version}` : "none", agent.problem ? "bad-text" : ""],
+      ["Server side answered", agent.synced ? clock(agent.synced) : "not yet"],
+    ] : []),
+    ...(location ? [["Location", `${word(location.location)}: ${location.why}`]] : []),
     ["Open connections", `${count(connections.open)}, up to ${count(admission.stop_at)} optimised`],
     ["Ended since start", count(connections.ended)],
     ["Not optimised since start", count(Object.values(connections.not_optimised).reduce((a, b) => a + b, 0))],
     ["Frames sent / restored", `${count(work.frames_encoded)} / ${count(work.frames_decoded)}`],
     ["References missed / repaired", `${count(work.misses)} / ${count(work.repairs)}`],
+    ["Round trips saved", count(work.round_trips_saved)],
+    ["Made ahead / wasted", `${count(work.made_ahead)} / ${count(work.ahead_wasted)}`],
     ["Proofs failed", count(work.proof_failures), work.proof_failures > 0 ? "bad-text" : ""],
+    ...(keys.sources.length ? [
+      ["Key sources", count(keys.sources.length), keys.sources.some((source) => source.error) ? "bad-text" : ""],
+      ["Service keys / NT hashes held", `${held("service_keys")} / ${held("nt_hashes")}`],
+      ["Session keys given / refused", `${count(keys.released)} / ${count(keys.refused)}`],
+    ] : []),
     ...summary.certificates.map((c) => [`${kinds[c.kind]} ends`, `${date(c.expires_at)}, in ${duration(c.expires_at - summary.now).split(" ")[0]}`]),
   ]);
   list(find("configuration"), summary.configuration.map(({ key, value }) => [key, value]));

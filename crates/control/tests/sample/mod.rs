@@ -5,9 +5,11 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use isthmus_telemetry::{
-    AdmissionStatus, CertificateKind, CertificateStatus, ConnectionHandle, ConnectionInfo, ConnectionLedger,
-    ConnectionState, InnerStatus, Level, PeerCounters, PeerState, PeerStatus, Protocol, SavedBy, Source,
-    Status, StoreState, StoreStatus, Telemetry,
+    Acceleration, Accelerator, AdmissionStatus, AgentStatus, CertificateKind, CertificateStatus,
+    ConnectionHandle, ConnectionInfo, ConnectionLedger, ConnectionState, FleetMember, InnerStatus,
+    KeySourceKind, KeySourceStatus, Level, LinkError, LinkList, LinkStatus, LocationStatus, PeerCounters,
+    PeerState, PeerStatus, Protocol, SavedBy, SmbCipher, SmbDialect, SmbInfo, SmbSigning, SmbState, Source,
+    Status, StoreState, StoreStatus, Telemetry, TracedRequest,
 };
 use isthmus_types::{Reason, Side};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -120,6 +122,10 @@ impl Sample {
                 _ => handle.set_state(ConnectionState::Optimised),
             }
         }
+        for (i, info) in smb_sessions() {
+            handles[i].set_smb(info);
+            handles[i].set_accelerator(Arc::new(Sampled));
+        }
         let denied = self.open(20, 3389, "198.51.100.9:3389", "nothing else");
         denied.set_state_because(ConnectionState::Denied, Reason::RuleDeny, "");
         let refused = self.open(21, 445, "old.example.com:445", "file servers");
@@ -148,6 +154,10 @@ impl Sample {
         self.telemetry
             .event(Level::Warning, format!("link to {peer} lost: no answer for 2 s; dialling again"));
         self.telemetry.event(Level::Info, format!("link to {peer} is back: 4 connections resumed"));
+        if self.state.side == Side::Server {
+            self.telemetry.count_key_release(peer, None);
+            self.telemetry.count_key_release(peer, Some("administrator"));
+        }
         if self.state.scene == Scene::Trouble {
             let text = "store: the disk is full, learning has stopped";
             self.telemetry.event(Level::Error, text);
@@ -233,6 +243,7 @@ impl State {
             address: "203.0.113.10:7810".into(),
             since: now - Duration::from_secs(if self.scene == Scene::Busy { 2_970 } else { 30 }),
             rtt,
+            clock_ahead_ms: rtt.map(|_| -120),
             version: version.into(),
             channels_busy: if state == PeerState::Up { 7 } else { 0 },
             channels_pooled: if state == PeerState::Up { 9 } else { 0 },
@@ -254,12 +265,42 @@ impl State {
             state: PeerState::Down { reason: Reason::PeerAbsent, detail: "closed by the peer".into() },
             since: now - Duration::from_secs(5 * HOUR),
             rtt: None,
+            clock_ahead_ms: None,
             version: "0.1.0".into(),
             channels_busy: 0,
             channels_pooled: 0,
             counters: PeerCounters { wan_sent: 88_000, wan_received: 51_000, ..PeerCounters::default() },
         };
         vec![busy, laptop]
+    }
+
+    fn key_sources(&self) -> Vec<KeySourceStatus> {
+        if self.side == Side::Client {
+            return Vec::new();
+        }
+        let source = |name: &str, kind, by_command| KeySourceStatus {
+            name: name.into(),
+            kind,
+            by_command,
+            service_keys: 6,
+            nt_hashes: 0,
+            skipped: 1,
+            loaded_at: Some(self.started_at),
+            error: None,
+            loads: 1,
+            failures: 0,
+        };
+        let command = source("accounts of the branch", KeySourceKind::PasswordHashes, true);
+        vec![
+            source("/etc/isthmus/keys/files.example.com.keytab", KeySourceKind::Keytab, false),
+            KeySourceStatus {
+                service_keys: 0,
+                nt_hashes: 214,
+                error: Some("command \"accounts of the branch\": killed after its time limit of 60 s".into()),
+                failures: 2,
+                ..command
+            },
+        ]
     }
 
     fn store(&self) -> StoreStatus {
@@ -288,6 +329,29 @@ impl State {
 }
 
 impl Source for State {
+    fn links(&self) -> Result<LinkList, LinkError> {
+        let link = LinkStatus {
+            local: "192.0.2.7:40112".parse().unwrap(),
+            remote: "203.0.113.10:7810".parse().unwrap(),
+            rtt: Duration::from_micros(236_400),
+            rtt_variation: Duration::from_micros(1_200),
+            rtt_min: Duration::from_micros(235_900),
+            path_mtu: 1_500,
+            segment_bytes: 1_448,
+            congestion: "bbr".into(),
+            window_segments: 310,
+            delivery_rate: 3_500_000,
+            is_sender_limited: false,
+            sent_bytes: 88_000_000,
+            received_bytes: 51_000_000,
+            resent_bytes: 290_000,
+            segments: 61_000,
+            resent_segments: 200,
+            waiting_bytes: 0,
+        };
+        Ok(LinkList { total: 1, links: vec![link] })
+    }
+
     fn status(&self) -> Status {
         let now = SystemTime::now();
         let own = if self.scene == Scene::Trouble { 5 * DAY } else { 300 * DAY };
@@ -324,10 +388,92 @@ impl Source for State {
                     expires_at: now + Duration::from_secs(80 * DAY),
                 },
             ],
+            key_sources: self.key_sources(),
             draining: false,
             inner: InnerStatus { garbage: 2, ..InnerStatus::default() },
+            agent: (self.scene == Scene::Busy).then(|| AgentStatus {
+                name: "laptop-asha".into(),
+                policy: Some(("default".into(), 7)),
+                synced: Some(now),
+                problem: "cannot listen on 127.0.0.1:4450: address in use".into(),
+            }),
+            location: (self.scene == Scene::Busy).then(|| LocationStatus {
+                location: "remote",
+                why: "no gateway answers, the file server answers after 236.0 ms".into(),
+                since: now,
+            }),
         }
     }
+
+    fn fleet(&self) -> Vec<FleetMember> {
+        let now = SystemTime::now();
+        vec![FleetMember {
+            name: "laptop-asha".into(),
+            agent: true,
+            host: "asha".into(),
+            version: "0.1.0".into(),
+            policy: Some(("default".into(), 7)),
+            policy_version: 6,
+            seen: Some(now),
+            connected: true,
+            address: "192.0.2.9:50123".into(),
+            location: "branch".into(),
+            location_why: "gateway branch-7 answers within 0.4 ms".into(),
+            lan_bytes: 4_000_000,
+            wan_bytes: 50_000,
+            store_bytes: 1_000_000,
+            certificate_until: Some(now + Duration::from_secs(20 * DAY)),
+            revoked: Some(now),
+            problem: "a policy cannot be followed".into(),
+        }]
+    }
+}
+
+/// What the SMB connections among the first eight carry.
+/// What removes round trips on a sample connection.
+struct Sampled;
+
+impl Accelerator for Sampled {
+    fn acceleration(&self) -> Acceleration {
+        Acceleration { mode: "bounded", reason: String::new(), permits: 12 }
+    }
+
+    fn trace(&self, after: u64) -> Option<Vec<TracedRequest>> {
+        Some(vec![TracedRequest {
+            number: after + 1,
+            at_micros: 1_250_000,
+            request: "CREATE+QUERY_INFO+CLOSE".into(),
+            name: "plans\\site.dwg".into(),
+            answered: "local",
+            permit: "offer".into(),
+            status: 0,
+            micros: 90,
+        }])
+    }
+}
+
+fn smb_sessions() -> Vec<(usize, SmbInfo)> {
+    let session = |session, state, cipher: Option<u16>, user: &str, shares: &[&str]| SmbInfo {
+        session,
+        dialect: Some(SmbDialect(0x0311)),
+        signing: SmbSigning::from_wire(2),
+        cipher: cipher.and_then(SmbCipher::from_wire),
+        user: user.into(),
+        server: "files.example.com".into(),
+        shares: shares.iter().map(|share| (*share).to_owned()).collect(),
+        ..SmbInfo::new(state)
+    };
+    let relayed = SmbInfo {
+        reason: "no key of the ticket's version for this service".into(),
+        ..session(3, SmbState::EncryptedNoKeys, Some(2), "", &[])
+    };
+    vec![
+        (0, session(1, SmbState::EncryptedKeys, Some(2), "EXAMPLE\\asha", &["projects", "home"])),
+        (1, session(2, SmbState::SignedKeys, None, "EXAMPLE\\ravi", &["projects"])),
+        (2, relayed),
+        (5, session(4, SmbState::SignedNoKeys, None, "", &["public"])),
+        (7, SmbInfo { reason: "the server speaks SMB1 only".into(), ..SmbInfo::new(SmbState::Smb1) }),
+    ]
 }
 
 /// Between 0 and 1, the same for the same step (splitmix64).

@@ -44,6 +44,17 @@ pub struct PairOptions {
     pub server_set: Vec<String>,
     /// Level of both logs.
     pub log_level: String,
+    /// Where the server-side proxy takes the keys of SMB sessions from; none: it has none.
+    pub keys: Option<KeyOptions>,
+}
+
+/// Sources of keys for SMB sessions. All sessions of the lab's networks are released to the client-side proxy.
+#[derive(Clone, Debug, Default)]
+pub struct KeyOptions {
+    /// Keytabs of servers.
+    pub keytabs: Vec<PathBuf>,
+    /// Files with users' NT hashes.
+    pub password_hashes: Vec<PathBuf>,
 }
 
 /// Where both proxies run and what they carry.
@@ -85,6 +96,7 @@ impl Default for PairOptions {
             client_set: Vec::new(),
             server_set: Vec::new(),
             log_level: "info".into(),
+            keys: None,
         }
     }
 }
@@ -239,7 +251,20 @@ fn server_file(spec: &PairSpec, certificates: &isthmus_certs::DemoSet, folder: &
         // Writing to a string cannot fail.
         let _ = write!(text, "[[allow]]\ndestination = [\"{ip}\"]\nports = [{port}]\n");
     }
+    if let Some(keys) = &spec.options.keys {
+        text.push_str(&keys_section(keys));
+    }
     text
+}
+
+/// Which keys there are, and that the client-side proxy gets those of every session of the lab.
+fn keys_section(keys: &KeyOptions) -> String {
+    format!(
+        "[keys]\nkeytabs = {:?}\npassword_hashes = {:?}\n\
+         [[keys.release]]\nname = \"lab\"\npeer = \"client\"\nkind = \"gateway\"\n\
+         subnets = [\"127.0.0.0/8\", \"10.77.0.0/16\"]\nusers = [\"*\"]\n",
+        keys.keytabs, keys.password_hashes
+    )
 }
 
 fn common(

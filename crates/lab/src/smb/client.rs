@@ -1,10 +1,10 @@
 //! smbclient, timed.
 
 use super::SHARE;
-use super::server::{Samba, required};
+use super::server::Samba;
 use crate::error::{Context as _, LabError, Result};
 use crate::place::Place;
-use crate::proc::run;
+use crate::proc::{required, run};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -168,7 +168,7 @@ pub fn compare_folders(expected: &Path, got: &Path) -> Result<u64> {
 }
 
 /// Files below a folder by relative name.
-fn list(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
+pub(super) fn list(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(current) = folders.pop() {

@@ -14,8 +14,8 @@ use rcgen::{
 };
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 use time::OffsetDateTime;
@@ -222,6 +222,8 @@ pub fn open() -> Message {
         port: 445,
         domain: Domain("default".into()),
         reduce: true,
+        structured: true,
+        accelerated: false,
         recording: 7,
         source: SocketAddr::from(([10, 0, 0, 1], 1234)),
     })
@@ -299,8 +301,15 @@ pub struct Relay {
     refusing: Arc<AtomicBool>,
     target: watch::Sender<SocketAddr>,
     /// Bytes to forward before a connection is cut by itself; 0 for none.
-    pub budget: Arc<std::sync::atomic::AtomicU64>,
+    pub budget: Arc<AtomicU64>,
+    /// Whether what clients send waits.
+    held: watch::Sender<bool>,
+    connections: Arc<AtomicU64>,
+    cuts: Cuts,
 }
+
+/// Where connections are to be cut: their number, whether what clients send counts, and how many bytes still pass.
+type Cuts = Arc<Mutex<Vec<(u64, bool, usize)>>>;
 
 impl Relay {
     pub async fn start(target: SocketAddr) -> Relay {
@@ -315,17 +324,24 @@ impl Relay {
             refusing: Arc::default(),
             target: watch::Sender::new(target),
             budget: Arc::default(),
+            held: watch::Sender::new(false),
+            connections: Arc::default(),
+            cuts: Arc::default(),
         };
         let (blocked, refusing) = (relay.blocked.clone(), relay.refusing.clone());
         let stranded = relay.stranded.clone();
         let (target, budget) = (relay.target.clone(), relay.budget.clone());
+        let (held, connections, cuts) = (relay.held.clone(), relay.connections.clone(), relay.cuts.clone());
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 if refusing.load(Ordering::Relaxed) {
                     abort(near);
                     continue;
                 }
-                let (mut cut, blocked, budget) = (cut.subscribe(), blocked.clone(), budget.clone());
+                let number = connections.fetch_add(1, Ordering::Relaxed) + 1;
+                let (mut cut, blocked, held) = (cut.subscribe(), blocked.clone(), held.clone());
+                let way = |up| Way { up, number, cuts: cuts.clone(), budget: budget.clone() };
+                let (up, down) = (way(true), way(false));
                 let target = *target.borrow();
                 let mut stranded = stranded.subscribe();
                 let before = *stranded.borrow();
@@ -343,8 +359,8 @@ impl Relay {
                         let (far_read, far_write) = far.split();
                         tokio::select! {
                             _ = stranded.wait_for(|now| *now > before) => {}
-                            _ = pump(near_read, far_write, blocked.subscribe(), budget.clone()) => {}
-                            _ = pump(far_read, near_write, blocked.subscribe(), budget) => {}
+                            _ = pump(near_read, far_write, [blocked.subscribe(), held.subscribe()], up) => {}
+                            _ = pump(far_read, near_write, [blocked.subscribe()], down) => {}
                             _ = cut.recv() => {}
                         }
                     }
@@ -371,6 +387,22 @@ impl Relay {
         self.blocked.send_replace(blocked);
     }
 
+    /// Keeps back what clients send, until it is let go.
+    pub fn hold(&self, hold: bool) {
+        self.held.send_replace(hold);
+    }
+
+    /// How many connections there have been.
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Resets one connection, of now or still to come, once `bytes` more have passed on one of its ways: from the client
+    /// if `up`.
+    pub fn cut_at(&self, connection: u64, up: bool, bytes: usize) {
+        self.cuts.lock().unwrap().push((connection, up, bytes));
+    }
+
     /// Lets the connections of now hang for ever; new ones work.
     pub fn strand(&self) {
         self.stranded.send_modify(|stranded| *stranded += 1);
@@ -391,11 +423,38 @@ fn abort(stream: TcpStream) {
     let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
 }
 
-async fn pump(
+/// One way of one connection.
+struct Way {
+    up: bool,
+    number: u64,
+    cuts: Cuts,
+    budget: Arc<AtomicU64>,
+}
+
+impl Way {
+    /// How many of `bytes` still pass, and whether the connection is cut after them.
+    fn pass(&self, bytes: usize) -> (usize, bool) {
+        let mut cuts = self.cuts.lock().unwrap();
+        let Some(at) = cuts.iter().position(|(number, up, _)| (*number, *up) == (self.number, self.up))
+        else {
+            return (bytes, false);
+        };
+        let left = &mut cuts[at].2;
+        let passes = bytes.min(*left);
+        *left -= passes;
+        let cut = *left == 0;
+        if cut {
+            cuts.remove(at);
+        }
+        (passes, cut)
+    }
+}
+
+async fn pump<const N: usize>(
     mut from: impl tokio::io::AsyncRead + Unpin,
     mut to: impl tokio::io::AsyncWrite + Unpin,
-    mut blocked: watch::Receiver<bool>,
-    budget: Arc<std::sync::atomic::AtomicU64>,
+    mut stops: [watch::Receiver<bool>; N],
+    way: Way,
 ) {
     let mut buffer = vec![0; 64 << 10];
     let mut forwarded = 0;
@@ -405,13 +464,17 @@ async fn pump(
             let _ = to.shutdown().await;
             return std::future::pending().await;
         };
-        if blocked.wait_for(|blocked| !*blocked).await.is_err()
-            || to.write_all(&buffer[..read]).await.is_err()
-        {
+        for stop in &mut stops {
+            if stop.wait_for(|stop| !*stop).await.is_err() {
+                return;
+            }
+        }
+        let (passes, cut) = way.pass(read);
+        if to.write_all(&buffer[..passes]).await.is_err() || cut {
             return;
         }
         forwarded += read as u64;
-        let budget = budget.load(Ordering::Relaxed);
+        let budget = way.budget.load(Ordering::Relaxed);
         if budget > 0 && forwarded >= budget {
             return;
         }

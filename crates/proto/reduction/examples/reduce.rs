@@ -16,8 +16,6 @@ use isthmus_reduction::shared::Shared;
 use isthmus_reduction::similar::Similar;
 use isthmus_types::RecordingId;
 
-const READ_BYTES: usize = 256 << 10;
-
 fn shared() -> Shared {
     Shared {
         store: Arc::new(MemoryStore::new()),
@@ -41,6 +39,12 @@ fn files(path: &Path, out: &mut Vec<PathBuf>) -> std::io::Result<()> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (here, there) = (shared(), shared());
+    let number = |name: &str, default: usize| {
+        std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+    };
+    // Bytes that arrive at once, and whether each such piece is sent at once.
+    let (read_bytes, joined) = (number("READ", 256 << 10), number("JOIN", 0) > 0);
+    let (flushes, settles) = (number("FLUSH", 0) == 1, number("FLUSH", 0) == 2);
     let level = std::env::var("LEVEL").ok().and_then(|level| level.parse().ok()).unwrap_or(3);
     for (i, path) in std::env::args().skip(1).enumerate() {
         let mut list = Vec::new();
@@ -54,14 +58,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for file in list {
             let data = std::fs::read(&file)?;
             lan += data.len() as u64;
-            for (n, part) in data.chunks(READ_BYTES).enumerate() {
-                let flush = (n + 1) * READ_BYTES >= data.len();
+            for (n, part) in data.chunks(read_bytes).enumerate() {
+                let flush = flushes || (!joined && (n + 1) * read_bytes >= data.len());
                 encoder.input().extend_from_slice(part);
                 loop {
                     let start = Instant::now();
                     let step = encoder.step(flush, false)?;
                     encoding += start.elapsed().as_secs_f64();
-                    let Step::Frame(frame) = step else { break };
+                    let frame = match step {
+                        Step::Frame(frame) => frame,
+                        _ if settles && !flush => match encoder.settle()? {
+                            Some(frame) => frame,
+                            None => break,
+                        },
+                        _ => break,
+                    };
                     wire += frame.bytes.len() as u64;
                     frames += 1;
                     for (sum, value) in by.iter_mut().zip([

@@ -19,10 +19,10 @@ const GAP_BYTES_MAX: u64 = 256 << 10;
 const BASE_TIMES_NEW_MAX: usize = 64;
 /// Recordings of which the neighbourhood is taken.
 const AROUND_RECORDINGS_MAX: usize = 4;
-/// Shares of features that make a region a base.
-const VOTES_MIN: usize = 1;
+/// Shared features that make a region a base: a single one is often chance.
+const VOTES_MIN: usize = 2;
 /// Votes that lie no further apart than this belong to one region.
-const VOTE_REACH_BYTES: u64 = 96 << 10;
+const VOTE_REACH_BYTES: u64 = 16 << 10;
 /// Taken on both sides of the votes of a region.
 const VOTE_MARGIN_BYTES: u64 = 64 << 10;
 /// Regions that votes may choose.
@@ -106,8 +106,10 @@ impl Base {
 /// the last frame ended with. With `ask`, the features of the draft's chunks are worked out and asked for.
 pub(crate) fn choose(shared: &Shared, draft: &mut Draft, after_run: Option<Name>, ask: bool) -> Base {
     let limit = draft.new.len().saturating_mul(BASE_TIMES_NEW_MAX).min(DELTA_BASE_BYTES_MAX);
-    let mut base = Base { limit, ..Base::default() };
+    let beside_limit = if ask { limit / 2 } else { limit };
+    let mut base = Base { limit: beside_limit, ..Base::default() };
     beside_runs(shared, draft, after_run, &mut base);
+    base.limit = limit;
     if ask {
         let beside = base.bytes.len();
         by_votes(shared, draft, &mut base);
@@ -209,10 +211,13 @@ fn by_votes(shared: &Shared, draft: &mut Draft, base: &mut Base) {
     regions.sort_unstable_by_key(|(count, from, _)| (std::cmp::Reverse(*count), std::cmp::Reverse(*from)));
     for (_, from, to) in regions.into_iter().filter(|(count, ..)| *count >= VOTES_MIN).take(VOTE_REGIONS_MAX)
     {
-        let Some((name, before, after)) = shared.ledger.name_of(Addr(from)) else { continue };
-        let back = before.min(VOTE_MARGIN_BYTES);
+        let Some((name, before, _)) = shared.ledger.name_of(Addr(from)) else { continue };
+        // What is new may be all of a file and its votes lie close together, so as much on both sides as there is room for.
+        let spare = base.room().saturating_sub(to - from) / 2;
+        let margin = spare.min(draft.new.len() as u64).max(VOTE_MARGIN_BYTES);
+        let back = before.min(margin);
         let start = Name { position: name.position - back, ..name };
-        let len = (to - from + 2 * VOTE_MARGIN_BYTES).min(after) + back;
+        let len = to - from + margin + back;
         base.add(shared, start, len);
     }
 }

@@ -52,27 +52,53 @@ const MULTIPLIERS: [u64; FEATURES] = {
     table
 };
 
-/// Sampling of eight-byte windows: one in 128 counts, chosen by content, so that an insertion does not shift the sample.
-const SAMPLE_SHIFT: u32 = 64 - 7;
-const SAMPLE_MULTIPLIER: u64 = 0x9fb2_1c65_1e98_df25;
+/// Windows of this many bytes are what two chunks may have in common.
+const WINDOW_BYTES: usize = 8;
+/// One window in 128 counts, chosen by a hash of its first four bytes, so that an insertion does not shift the sample.
+const SAMPLE_SHIFT: u32 = 16 - 7;
+const SAMPLE_MULTIPLIERS: [u16; 2] = [0x9e37, 0x61c5];
+/// The hash that is chosen. Four equal bytes never have it: runs of one byte are in all content and tell nothing.
+const SAMPLE_HASH: u16 = 0x39;
+/// Windows that are looked at together.
+const BLOCK_WINDOWS: usize = 16;
+const BLOCK_BYTES: usize = BLOCK_WINDOWS + WINDOW_BYTES - 1;
+const WINDOW_MULTIPLIER: u64 = 0x9fb2_1c65_1e98_df25;
 
 /// Min-hash features of a chunk: two chunks share each feature with a probability of about the share of sampled eight-byte
 /// windows that they have in common (Broder's resemblance). `None` for content too short or too uniform to tell.
 pub fn features(chunk: &[u8]) -> Option<[u32; FEATURES]> {
     let mut least = [u64::MAX; FEATURES];
     let mut sampled = false;
-    for window in chunk.windows(8) {
-        let mut raw = [0; 8];
-        raw.copy_from_slice(window);
-        let mixed = u64::from_le_bytes(raw).wrapping_mul(SAMPLE_MULTIPLIER);
-        if mixed >> SAMPLE_SHIFT == 0 {
+    let last = chunk.len().checked_sub(BLOCK_BYTES)?;
+    // The last block overlaps the one before it: a window that counts twice is still the least one.
+    for at in (0..last).step_by(BLOCK_WINDOWS).chain([last]) {
+        let Some(block) = chunk[at..].first_chunk::<BLOCK_BYTES>() else { break };
+        let hashes = sample_hashes(block);
+        if !hashes.iter().fold(false, |any, hash| any | (*hash == SAMPLE_HASH)) {
+            continue;
+        }
+        let hit = hashes.iter().enumerate().filter(|(_, hash)| **hash == SAMPLE_HASH);
+        for (i, _) in hit {
             sampled = true;
+            let mut raw = [0; WINDOW_BYTES];
+            raw.copy_from_slice(&block[i..i + WINDOW_BYTES]);
+            let mixed = u64::from_le_bytes(raw).wrapping_mul(WINDOW_MULTIPLIER);
             for (value, multiplier) in least.iter_mut().zip(MULTIPLIERS) {
                 *value = (*value).min((mixed ^ (mixed >> 31)).wrapping_mul(multiplier));
             }
         }
     }
     sampled.then(|| least.map(|value| (value >> 16) as u32 ^ value as u32))
+}
+
+/// Hashes by which the windows of a block are chosen, of 7 bits. Without branches, so that the compiler makes vector code
+/// of it.
+fn sample_hashes(block: &[u8; BLOCK_BYTES]) -> [u16; BLOCK_WINDOWS] {
+    std::array::from_fn(|i| {
+        let first = u16::from_le_bytes([block[i], block[i + 1]]).wrapping_mul(SAMPLE_MULTIPLIERS[0]);
+        let second = u16::from_le_bytes([block[i + 2], block[i + 3]]).wrapping_mul(SAMPLE_MULTIPLIERS[1]);
+        (first ^ second) >> SAMPLE_SHIFT
+    })
 }
 
 #[cfg(test)]
@@ -122,6 +148,16 @@ mod tests {
     }
 
     #[test]
+    fn runs_of_one_byte_are_not_in_the_sample() {
+        for byte in 0..=255 {
+            assert_eq!(features(&[byte; 100]), None);
+            let padded = |seed| [noise(4 << 10, seed), vec![byte; 4 << 10]].concat();
+            let (a, b) = (features(&padded(1)).unwrap(), features(&padded(2)).unwrap());
+            assert!(a.iter().zip(b).all(|(a, b)| *a != b), "they have only {byte} in common");
+        }
+    }
+
+    #[test]
     fn similar_chunks_share_features_and_different_ones_do_not() {
         let a = noise(8 << 10, 4);
         let mut b = a.clone();
@@ -133,5 +169,6 @@ mod tests {
         assert!(shared(&a, &b) >= FEATURES - 3);
         assert_eq!(shared(&a, &noise(8 << 10, 6)), 0);
         assert_eq!(features(b"short"), None);
+        assert_eq!(features(&[0; 8 << 10]), None, "too uniform");
     }
 }

@@ -13,8 +13,15 @@ pub const LARGE_WINDOW_LOG: u32 = 22;
 pub const LARGE_WINDOW_LOG_FIRST: u32 = 19;
 /// New bytes after which the large context takes its full window.
 pub const LARGE_WINDOW_FROM_BYTES: u64 = 512 << 10;
+/// From this level on, long matches are looked for apart over all of the full window, of which the match tables of a low
+/// level forget the first part.
+const LONG_MATCHES_FROM_LEVEL: CompressionLevel = 3;
 /// Window of a delta: its base and the new bytes.
 const DELTA_WINDOW_LOG: u32 = 20;
+/// A base larger than this overflows the match tables that the levels bring along: its first part would be forgotten.
+pub const LARGE_BASE_BYTES: usize = 128 << 10;
+/// Log of the table sizes, in entries, for such a base.
+const LARGE_BASE_TABLE_LOG: u32 = 19;
 const SMALL_LEVEL: CompressionLevel = 3;
 
 /// A compressing context of one direction. Its output is cut at each call, so the peer can restore what it has.
@@ -51,6 +58,11 @@ impl Packer {
             CParameter::ContentSizeFlag(false),
         ] {
             context.set_parameter(parameter).map_err(|_| BadCompression)?;
+        }
+        if window_log == LARGE_WINDOW_LOG {
+            context
+                .set_parameter(CParameter::EnableLongDistanceMatching(level >= LONG_MATCHES_FROM_LEVEL))
+                .map_err(|_| BadCompression)?;
         }
         Ok(Packer { context })
     }
@@ -118,6 +130,13 @@ pub fn pack_against(base: &[u8], bytes: &[u8], level: CompressionLevel) -> Resul
         CParameter::ContentSizeFlag(false),
     ] {
         context.set_parameter(parameter).map_err(|_| BadCompression)?;
+    }
+    if base.len() > LARGE_BASE_BYTES {
+        for parameter in
+            [CParameter::HashLog(LARGE_BASE_TABLE_LOG), CParameter::ChainLog(LARGE_BASE_TABLE_LOG)]
+        {
+            context.set_parameter(parameter).map_err(|_| BadCompression)?;
+        }
     }
     context.ref_prefix(base).map_err(|_| BadCompression)?;
     let mut out = Vec::with_capacity(compress_bound(bytes.len()));

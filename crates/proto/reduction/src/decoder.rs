@@ -24,6 +24,8 @@ use crate::shared::Shared;
 /// LAN bytes that may wait for delivery: the sender's window, and a frame in the making.
 const QUEUE_BYTES_MAX: u64 = WINDOW_LAN_BYTES + (2 << 20);
 
+/// Holes that the runs of a frame may have beyond one a run. When they are used up, the rest of a run is one hole.
+const SPARE_HOLES_MAX: usize = 64;
 /// Recordings remembered as unknown.
 const UNKNOWN_MAX: usize = 64;
 
@@ -144,7 +146,7 @@ impl Decoder {
             near: None,
             small: None,
             large: None,
-            learner: Learner::new(recording),
+            learner: Learner::receiving(recording),
             parsed: None,
             unknown: VecDeque::new(),
             queue: VecDeque::new(),
@@ -404,6 +406,7 @@ impl Decoder {
             stats.compression_saved = parsed.payload.len() as u64 - payload_wire;
         }
         let mut feedback = Vec::new();
+        let mut spare_holes = SPARE_HOLES_MAX;
         let mut parts = Vec::with_capacity(parsed.head.tokens.len());
         let payload = Bytes::from(std::mem::take(&mut parsed.payload));
         let mut payload_at = 0usize;
@@ -415,7 +418,7 @@ impl Decoder {
             match token {
                 Token::Run { at, len } => {
                     stats.run += len;
-                    parts.push(self.settle_run(position, at, len, &mut feedback));
+                    parts.extend(self.settle_run(position, at, len, &mut spare_holes, &mut feedback));
                 }
                 Token::New { len } if base_missing => {
                     parts.push(self.hole(position, u64::from(len), false, &mut feedback));
@@ -453,17 +456,40 @@ impl Decoder {
         Ok(Intake::Done { feedback, stats })
     }
 
-    fn settle_run(&mut self, position: u64, at: Name, len: u64, feedback: &mut Vec<Feedback>) -> Part {
+    /// Finds a run's bytes; what is not here becomes holes.
+    fn settle_run(
+        &mut self,
+        position: u64,
+        at: Name,
+        len: u64,
+        spare_holes: &mut usize,
+        feedback: &mut Vec<Feedback>,
+    ) -> Vec<Part> {
+        let mut parts = Vec::with_capacity(1);
         let behind = at.recording != self.recording || at.position + len <= position;
-        if let (true, Ok(places)) = (behind, self.shared.places(at, len)) {
-            let pins: Vec<_> =
-                places.iter().filter_map(|&(addr, len)| self.shared.store.pin(addr, len)).collect();
-            if pins.len() == places.len() {
-                places.iter().for_each(|&(addr, len)| self.learner.old(addr, len));
-                return Part::Run { position, places, _pins: pins };
+        let mut found = if behind { self.shared.stored(at, len) } else { Vec::new() }.into_iter().peekable();
+        let mut done = 0;
+        while done < len {
+            let mut places = Vec::new();
+            let mut pins = Vec::new();
+            let start = done;
+            while let Some(place) = found.next_if(|place| place.from == done) {
+                done += place.len;
+                self.learner.old(place.addr, place.len);
+                places.push((place.addr, place.len));
+                pins.push(place.pin);
+            }
+            if !places.is_empty() {
+                parts.push(Part::Run { position: position + start, places, _pins: pins });
+            }
+            if done < len {
+                let stop = found.peek().filter(|_| *spare_holes > 0).map_or(len, |place| place.from);
+                *spare_holes = spare_holes.saturating_sub(1);
+                parts.push(self.hole(position + done, stop - done, true, feedback));
+                done = stop;
             }
         }
-        self.hole(position, len, true, feedback)
+        parts
     }
 
     fn hole(&mut self, position: u64, len: u64, run: bool, feedback: &mut Vec<Feedback>) -> Part {

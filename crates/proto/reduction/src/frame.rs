@@ -32,7 +32,36 @@ const FLAG_HEAD_RESET: u8 = 0x08;
 const CODING_SHIFT: u8 = 4;
 const CODING_MASK: u8 = 0x30;
 const FLAG_STREAM_RESET: u8 = 0x40;
-const FLAGS_KNOWN: u8 = 0x7f;
+const FLAG_CONTENT: u8 = 0x80;
+
+/// What a frame is part of. A direction's bytes either all go through one encoder (plain), or a stage above has taken them apart into
+/// messages' structure and the content they carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lane {
+    /// LAN bytes as they are.
+    #[default]
+    Plain,
+    /// Content: a reduction frame like a plain one, of a recording of its own.
+    Content,
+    /// Structure ([`crate::structure`]).
+    Structure,
+}
+
+impl Lane {
+    /// The lane of a frame, by its first byte.
+    pub fn of(frame: &[u8]) -> Lane {
+        match frame.first() {
+            Some(first) if first & !FLAG_HEAD_RESET == STRUCTURE_FRAME => Lane::Structure,
+            Some(first) if first & FLAG_CONTENT != 0 => Lane::Content,
+            _ => Lane::Plain,
+        }
+    }
+}
+
+/// First byte of a structure frame, without [`STRUCTURE_RESET`]: flags that no reduction frame can have together.
+pub(crate) const STRUCTURE_FRAME: u8 = FLAG_CONTENT | FLAG_STREAM_RESET;
+/// The context of structure starts anew before this frame.
+pub(crate) const STRUCTURE_RESET: u8 = FLAG_HEAD_RESET;
 
 /// How the payload holds the frame's new bytes (those that are not inline).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +123,7 @@ pub enum InvalidFrame {
 /// The outer parts of a frame, with the head still as it came.
 #[derive(Debug)]
 pub struct Envelope<'a> {
+    pub lane: Lane,
     pub commit: bool,
     pub head_packed: bool,
     pub head_reset: bool,
@@ -112,9 +142,6 @@ impl<'a> Envelope<'a> {
         }
         let (&flags, rest) = input.split_first().ok_or(InvalidFrame::Short)?;
         input = rest;
-        if flags & !FLAGS_KNOWN != 0 {
-            return Err(InvalidFrame::UnknownFlags);
-        }
         let reset = flags & FLAG_STREAM_RESET != 0;
         let coding = match (flags & CODING_MASK) >> CODING_SHIFT {
             0 => Coding::None,
@@ -137,6 +164,7 @@ impl<'a> Envelope<'a> {
             rest = after;
         }
         Ok(Envelope {
+            lane: if flags & FLAG_CONTENT != 0 { Lane::Content } else { Lane::Plain },
             commit: flags & FLAG_COMMIT != 0,
             head_packed: flags & FLAG_HEAD_PACKED != 0,
             head_reset: flags & FLAG_HEAD_RESET != 0,
@@ -163,6 +191,7 @@ impl<'a> Envelope<'a> {
             (self.head_packed, FLAG_HEAD_PACKED),
             (self.head_reset, FLAG_HEAD_RESET),
             (reset, FLAG_STREAM_RESET),
+            (self.lane == Lane::Content, FLAG_CONTENT),
         ] {
             if on {
                 flags |= flag;

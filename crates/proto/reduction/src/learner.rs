@@ -37,6 +37,8 @@ pub(crate) struct Learner {
     position: u64,
     pieces: Vec<Piece>,
     fresh: Vec<u8>,
+    /// Of a decoder: new bytes come from the peer.
+    receives: bool,
 }
 
 /// What came of a commit.
@@ -49,8 +51,15 @@ pub(crate) struct Committed {
 }
 
 impl Learner {
+    /// A learner of what this side sends.
     pub fn new(recording: RecordingId) -> Learner {
-        Learner { recording, position: 0, pieces: Vec::new(), fresh: Vec::new() }
+        Learner { recording, position: 0, pieces: Vec::new(), fresh: Vec::new(), receives: false }
+    }
+
+    /// A learner of what the peer sends. What comes as new is named by its place, whatever it was called before: the peer
+    /// would have used a name that it knows.
+    pub fn receiving(recording: RecordingId) -> Learner {
+        Learner { receives: true, ..Learner::new(recording) }
     }
 
     /// The next bytes are stored content.
@@ -158,7 +167,22 @@ impl Learner {
             }
         }
         self.position = position;
-        record(shared, self.recording, &ranges);
+        for range in &ranges {
+            let at = Name { recording: self.recording, position: range.position };
+            let anew = range.fresh && self.receives;
+            shared.ledger.add(at, range.addr, range.len, anew);
+            if anew
+                && done.appended.is_none_or(|(from, len)| range.addr < from || range.addr >= from.plus(len))
+            {
+                // It was here before.
+                shared.ledger.rename(at, range.addr, range.len);
+            }
+        }
+        for (position, bytes) in &done.lost {
+            let at = Name { recording: self.recording, position: *position };
+            shared.ledger.lost(at, bytes.len() as u64);
+        }
+        keep(shared, self.recording, &ranges);
         done
     }
 
@@ -168,9 +192,23 @@ impl Learner {
         // What stood there could not be read, or was not there.
         shared.ledger.cut(Name { recording: self.recording, position }, len);
         let mut apart =
-            Learner { position, pieces: vec![Piece::New { len }], ..Learner::new(self.recording) };
+            Learner { position, pieces: vec![Piece::New { len }], ..Learner::receiving(self.recording) };
         apart.fresh = bytes.into();
         apart.commit(shared, None).lost.is_empty()
+    }
+
+    /// What the peer lacked under the name that was used it will now have under this recording's.
+    pub fn take_over_names(&self, shared: &Shared, position: u64, len: u64) {
+        let mut ranges = Vec::new();
+        for (position, addr, len) in self.places(shared, position, len) {
+            let old = shared.ledger.name_of(addr).map(|(name, ..)| name);
+            if old.is_some_and(|old| old.recording == self.recording) {
+                continue;
+            }
+            shared.ledger.rename(Name { recording: self.recording, position }, addr, len);
+            push_range(&mut ranges, Range { position, addr, len, fresh: true });
+        }
+        keep(shared, self.recording, &ranges);
     }
 
     /// Where a range of this direction lies, committed or not, as far as it is stored: (position, address, length).
@@ -338,11 +376,8 @@ fn push_range(ranges: &mut Vec<Range>, range: Range) {
     }
 }
 
-fn record(shared: &Shared, recording: RecordingId, ranges: &[Range]) {
-    for range in ranges {
-        let at = Name { recording, position: range.position };
-        shared.ledger.add(at, range.addr, range.len, range.fresh);
-    }
+/// Keeps ranges over a restart.
+fn keep(shared: &Shared, recording: RecordingId, ranges: &[Range]) {
     for part in ranges.chunks(NOTE_RANGES_MAX) {
         // A note that is not kept costs warmth after a restart, nothing else; the store counts it.
         let _ = shared.store.note(shared.ledger_id, &ledger::note(recording, part));

@@ -5,22 +5,29 @@
 //! order, each with the addresses of its own store, so (recording, position, length) means the same bytes on both sides, and
 //! a name can only ever reach what these two have sent each other.
 
+mod inner;
+mod map;
+mod note;
+mod ranges;
+
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use isthmus_types::{RecordingId, varint};
+use isthmus_types::RecordingId;
 
 use crate::content::{Addr, ChunkKey};
+use inner::{Extent, Inner, PRUNE_STEP_BYTES, Recording, prune_extents};
+pub use note::{NOTE_RANGES_MAX, Range, note};
 
 /// Recordings a ledger keeps; the oldest closed ones go first.
 pub const RECORDINGS_MAX: usize = 64 << 10;
 /// Extents a ledger keeps over all recordings; the oldest recordings go first.
 pub const EXTENTS_MAX: usize = 2 << 20;
-/// After a miss, so much of the recording behind it is no longer referred to: what lies together was mostly lost together.
-const MISS_FORGETS_BYTES: u64 = 64 << 20;
-/// Steps in which [`Ledger::prune`] looks at long extents.
-const PRUNE_STEP_BYTES: u64 = 256 << 10;
+/// What lies together was mostly lost together: when misses of a recording follow each other, so many times what they have
+/// come to is no longer referred to behind them, and at most so much.
+const MISSES_AHEAD: u64 = 4;
+const MISSES_AHEAD_BYTES_MAX: u64 = 64 << 20;
 /// Chunks that encoders may hold a claim on at one time.
 const CLAIMS_MAX: usize = 64 << 10;
 
@@ -49,51 +56,6 @@ pub struct Ledger {
     claims: Mutex<HashMap<ChunkKey, RecordingId>>,
 }
 
-#[derive(Default)]
-struct Inner {
-    recordings: HashMap<RecordingId, Recording>,
-    /// Oldest first; may name recordings that are gone.
-    order: VecDeque<RecordingId>,
-    extents: usize,
-    /// Start address of named content, to its length and name. Ranges do not overlap.
-    by_addr: BTreeMap<u64, Named>,
-    /// Where a recording goes elsewhere than the next address: the address that ends an extent, to the name that follows.
-    branches: HashMap<u64, Name>,
-}
-
-#[derive(Default)]
-struct Recording {
-    /// By position; neighbours that are contiguous in both position and address are one.
-    extents: Vec<Extent>,
-    /// Still being sent or received.
-    open: bool,
-    /// Ranges (from, to) that are known here, but must not be referred to: the peer lacks them. A closed recording drops
-    /// such ranges; an open one keeps them, since its encoder may have to send them again.
-    mistrusted: Vec<(u64, u64)>,
-}
-
-/// Ranges of one recording that are kept as mistrusted; beyond that the last one grows to the recording's end.
-const MISTRUSTED_MAX: usize = 64;
-
-#[derive(Clone, Copy)]
-struct Extent {
-    position: u64,
-    addr: u64,
-    len: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Named {
-    len: u64,
-    name: Name,
-}
-
-impl Extent {
-    fn end(&self) -> u64 {
-        self.position + self.len
-    }
-}
-
 impl Ledger {
     /// An empty ledger.
     pub fn new() -> Ledger {
@@ -104,7 +66,8 @@ impl Ledger {
     pub fn begin(&self, recording: RecordingId) {
         let mut inner = self.lock();
         inner.drop_recording(recording);
-        inner.recordings.insert(recording, Recording { open: true, ..Recording::default() });
+        let begun = inner.tick();
+        inner.recordings.insert(recording, Recording { begun, open: true, ..Recording::default() });
         inner.order.push_back(recording);
         inner.enforce_limits();
     }
@@ -114,9 +77,8 @@ impl Ledger {
         let mut inner = self.lock();
         if let Some(entry) = inner.recordings.get_mut(&recording) {
             entry.open = false;
-            let mistrusted = std::mem::take(&mut entry.mistrusted);
-            for (from, to) in mistrusted {
-                inner.forget(Name { recording, position: from }, to - from);
+            for (from, to) in std::mem::take(&mut entry.forgotten).into_vec() {
+                inner.cut(Name { recording, position: from }, to);
             }
         }
         if inner.recordings.get(&recording).is_some_and(|entry| entry.extents.is_empty()) {
@@ -124,15 +86,17 @@ impl Ledger {
         }
     }
 
-    /// Adds a range: `len` bytes at `position` of the recording lie at `addr`. `fresh` content is named by this place from
-    /// now on, unless it has a name already.
-    pub fn add(&self, at: Name, addr: Addr, len: u64, fresh: bool) {
+    /// Adds a range: `len` bytes at `position` of the recording lie at `addr`. Content that has a name keeps it, unless this
+    /// is to be its name from now on, `anew`; then no older recording is used to refer to it.
+    pub fn add(&self, at: Name, addr: Addr, len: u64, anew: bool) {
         if len == 0 {
             return;
         }
         let mut inner = self.lock();
         inner.add_extent(at, addr.0, len);
-        if fresh {
+        if anew && inner.is_named(addr.0, len) {
+            inner.rename(at, addr.0, len);
+        } else {
             inner.name_range(at, addr.0, len);
         }
         inner.enforce_limits();
@@ -148,6 +112,7 @@ impl Ledger {
                 let skip = at.position - extent.position;
                 Span::At { addr: Addr(extent.addr + skip), len: extent.len - skip }
             }
+            _ if recording.lost.around(at.position).is_some() => Span::Missing,
             _ if recording.open && i == recording.extents.len() => Span::Pending,
             _ => Span::Missing,
         }
@@ -158,22 +123,28 @@ impl Ledger {
         self.lock().recordings.contains_key(&recording)
     }
 
+    /// How many of the `len` bytes from a place on, which is not known, are not known either.
+    pub fn unknown(&self, at: Name, len: u64) -> u64 {
+        let inner = self.lock();
+        let Some(recording) = inner.recordings.get(&at.recording) else { return len };
+        let i = recording.extents.partition_point(|extent| extent.position <= at.position);
+        recording.extents.get(i).map_or(len, |next| len.min(next.position - at.position))
+    }
+
     /// As [`Ledger::span`], for an encoder, which must not refer to what the peer lacks.
     pub fn reference(&self, at: Name) -> Span {
         let span = self.span(at);
         let Span::At { addr, len } = span else { return span };
         let inner = self.lock();
         let Some(recording) = inner.recordings.get(&at.recording) else { return Span::Missing };
-        let mut len = len;
-        for &(from, to) in &recording.mistrusted {
-            if (from..to).contains(&at.position) {
-                return Span::Missing;
-            }
-            if from > at.position {
-                len = len.min(from - at.position);
-            }
+        if recording.mistrusted.around(at.position).is_some() {
+            return Span::Missing;
         }
-        Span::At { addr, len }
+        let room = recording.mistrusted.next(at.position).map_or(len, |next| next - at.position);
+        match inner.usable(at.recording, recording.begun, addr.0, len.min(room)) {
+            0 => Span::Missing,
+            len => Span::At { addr, len },
+        }
     }
 
     /// The position up to which a recording is known, whatever holes it has; grows while it is received.
@@ -185,7 +156,7 @@ impl Ledger {
     /// The name of stored content, with the bytes of it before and from `addr` on that carry on under the same name.
     pub fn name_of(&self, addr: Addr) -> Option<(Name, u64, u64)> {
         let inner = self.lock();
-        let (&start, named) = inner.by_addr.range(..=addr.0).next_back()?;
+        let (start, named) = inner.by_addr.floor(addr.0)?;
         let before = addr.0 - start;
         let after = named.len.checked_sub(before).filter(|after| *after > 0)?;
         let name = Name { position: named.name.position + before, ..named.name };
@@ -194,18 +165,41 @@ impl Ledger {
 
     /// A recording that goes on differently after the content that ends at `end`.
     pub fn branch(&self, end: Addr) -> Option<Name> {
-        self.lock().branches.get(&end.0).copied()
+        self.lock().branches.get(end.0)
     }
 
-    /// The peer lacks a range: it is not referred to any more, nor is what follows it for a while.
-    pub fn missed(&self, at: Name) {
+    /// The peer lacks `len` bytes from a place on: they are not referred to any more, nor, if it lacks what is before them as
+    /// well, is some of what follows.
+    pub fn missed(&self, at: Name, len: u64) {
         let mut inner = self.lock();
-        inner.forget(at, MISS_FORGETS_BYTES);
+        let Some(recording) = inner.recordings.get(&at.recording) else { return };
+        let before = at.position.checked_sub(1).and_then(|last| recording.mistrusted.around(last));
+        let ahead = before.map_or(0, |(from, _)| (at.position - from).saturating_mul(MISSES_AHEAD));
+        inner.mistrust(at, len.saturating_add(ahead.min(MISSES_AHEAD_BYTES_MAX)));
+    }
+
+    /// Whether the peer has `len` bytes from a place on is not known: they are not referred to any more. The peer may still
+    /// refer to them.
+    pub fn mistrust(&self, at: Name, len: u64) {
+        self.lock().mistrust(at, len);
+    }
+
+    /// `len` bytes from a place on are not followed and not taken as a base any more. They keep their name: where it is used
+    /// again, the peer tells whether it knows it.
+    pub fn avoid(&self, at: Name, len: u64) {
+        self.lock().avoid(at, len);
     }
 
     /// The peer (or this side) did not keep `len` bytes from a place on: they are not referred to any more.
     pub fn forget(&self, at: Name, len: u64) {
         self.lock().forget(at, len);
+    }
+
+    /// This side did not keep `len` bytes from a place on: nobody is to wait for them.
+    pub fn lost(&self, at: Name, len: u64) {
+        if let Some(recording) = self.lock().recordings.get_mut(&at.recording) {
+            recording.lost.add(at.position, at.position.saturating_add(len));
+        }
     }
 
     /// A range is about to be added anew: what was known of it is dropped.
@@ -223,11 +217,9 @@ impl Ledger {
         self.lock().unname_range(addr.0, len);
     }
 
-    /// Gives stored content a new name, whatever it was called before.
+    /// Gives stored content a new name. No older recording is used to refer to it, even if it had no name any more.
     pub fn rename(&self, at: Name, addr: Addr, len: u64) {
-        let mut inner = self.lock();
-        inner.unname_range(addr.0, len);
-        inner.name_range(at, addr.0, len);
+        self.lock().rename(at, addr.0, len);
     }
 
     /// Drops what the store holds no more. Returns the number of extents that went.
@@ -240,7 +232,7 @@ impl Ledger {
         }
         inner.recordings.retain(|_, recording| recording.open || !recording.extents.is_empty());
         inner.extents = inner.recordings.values().map(|recording| recording.extents.len()).sum();
-        for (&start, named) in &inner.by_addr {
+        for (start, named) in inner.by_addr.from(0) {
             let mut at = start;
             while at < start + named.len {
                 let step = PRUNE_STEP_BYTES.min(start + named.len - at);
@@ -283,16 +275,19 @@ impl Ledger {
 
     /// Takes in a note that [`note`] made: a range added before the last restart. False if it cannot be read.
     pub fn replay(&self, note: &[u8]) -> bool {
-        let Some((recording, ranges)) = read_note(note) else { return false };
+        let Some((recording, ranges)) = note::read(note) else { return false };
         let mut inner = self.lock();
+        let begun = inner.tick();
         if let Entry::Vacant(vacant) = inner.recordings.entry(recording) {
-            vacant.insert(Recording::default());
+            vacant.insert(Recording { begun, ..Recording::default() });
             inner.order.push_back(recording);
         }
         for range in ranges {
             let at = Name { recording, position: range.position };
             inner.add_extent(at, range.addr.0, range.len);
-            if range.fresh {
+            if range.fresh && inner.is_named(range.addr.0, range.len) {
+                inner.rename(at, range.addr.0, range.len);
+            } else {
                 inner.name_range(at, range.addr.0, range.len);
             }
         }
@@ -303,275 +298,6 @@ impl Ledger {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl Inner {
-    /// Adds an extent where nothing is known yet; where two ranges overlap, the older one wins.
-    fn add_extent(&mut self, at: Name, addr: u64, len: u64) {
-        let (mut position, end) = (at.position, at.position + len);
-        while position < end {
-            let Some(recording) = self.recordings.get(&at.recording) else { return };
-            let extents = &recording.extents;
-            let i = extents.partition_point(|extent| extent.position <= position);
-            if i > 0 && extents[i - 1].end() > position {
-                position = extents[i - 1].end();
-                continue;
-            }
-            let stop = extents.get(i).map_or(end, |next| end.min(next.position));
-            let here = Extent { position, addr: addr + (position - at.position), len: stop - position };
-            self.insert_extent(at.recording, i, here);
-            position = stop;
-        }
-    }
-
-    fn insert_extent(&mut self, id: RecordingId, i: usize, new: Extent) {
-        let Some(recording) = self.recordings.get_mut(&id) else { return };
-        if let Some(last) = i.checked_sub(1).map(|i| &mut recording.extents[i])
-            && last.end() == new.position
-        {
-            if last.addr + last.len == new.addr {
-                last.len += new.len;
-                return;
-            }
-            let end = last.addr + last.len;
-            self.branches.insert(end, Name { recording: id, position: new.position });
-        }
-        recording.extents.insert(i, new);
-        self.extents += 1;
-    }
-
-    fn name_range(&mut self, at: Name, addr: u64, len: u64) {
-        let (mut at, mut addr, mut len) = (at, addr, len);
-        // The part that has a name keeps it: clip at the front, then stop at the next named range.
-        if let Some((&start, named)) = self.by_addr.range_mut(..=addr).next_back() {
-            let end = start + named.len;
-            if end > addr {
-                let covered = (end - addr).min(len);
-                at.position += covered;
-                addr += covered;
-                len -= covered;
-            }
-            if end == addr
-                && named.name.recording == at.recording
-                && named.name.position + named.len == at.position
-            {
-                let room = self.by_addr.range(addr..).next().map_or(len, |(&next, _)| len.min(next - addr));
-                if let Some(named) = self.by_addr.get_mut(&start) {
-                    named.len += room;
-                }
-                at.position += room;
-                addr += room;
-                len -= room;
-            }
-        }
-        while len > 0 {
-            let next = self.by_addr.range(addr..).next().map(|(&next, named)| (next, named.len));
-            let room = next.map_or(len, |(next, _)| len.min(next - addr));
-            if room > 0 {
-                self.by_addr.insert(addr, Named { len: room, name: at });
-            }
-            let skip = (room + next.map_or(0, |(_, len)| len)).min(len);
-            at.position += skip;
-            addr += skip;
-            len -= skip;
-        }
-    }
-
-    fn unname_range(&mut self, addr: u64, len: u64) {
-        let end = addr.saturating_add(len);
-        let first = self.by_addr.range(..=addr).next_back().map_or(addr, |(&start, _)| start);
-        let hit: Vec<(u64, Named)> =
-            self.by_addr.range(first..end).map(|(&start, named)| (start, *named)).collect();
-        for (start, named) in hit {
-            let stop = start + named.len;
-            if stop <= addr {
-                continue;
-            }
-            self.by_addr.remove(&start);
-            if start < addr {
-                self.by_addr.insert(start, Named { len: addr - start, name: named.name });
-            }
-            if stop > end {
-                let name = Name { position: named.name.position + (end - start), ..named.name };
-                self.by_addr.insert(end, Named { len: stop - end, name });
-            }
-        }
-    }
-
-    fn forget(&mut self, at: Name, len: u64) {
-        let end = at.position.saturating_add(len);
-        if self.recordings.get(&at.recording).is_some_and(|recording| recording.open) {
-            self.mistrust(at, end);
-            return;
-        }
-        self.cut(at, end);
-        self.branches
-            .retain(|_, name| name.recording != at.recording || !(at.position..end).contains(&name.position));
-    }
-
-    /// Takes a range out of a recording, with the names it gave.
-    fn cut(&mut self, at: Name, end: u64) {
-        let Some(recording) = self.recordings.get_mut(&at.recording) else { return };
-        let mut kept = Vec::with_capacity(recording.extents.len() + 1);
-        let mut lost = Vec::new();
-        for extent in recording.extents.drain(..) {
-            if extent.end() <= at.position || extent.position >= end {
-                kept.push(extent);
-                continue;
-            }
-            if extent.position < at.position {
-                kept.push(Extent { len: at.position - extent.position, ..extent });
-            }
-            let from = extent.position.max(at.position);
-            let to = extent.end().min(end);
-            lost.push((extent.addr + (from - extent.position), to - from));
-            if extent.end() > end {
-                let skip = end - extent.position;
-                kept.push(Extent { position: end, addr: extent.addr + skip, len: extent.len - skip });
-            }
-        }
-        recording.extents = kept;
-        self.extents = self.recordings.values().map(|entry| entry.extents.len()).sum();
-        for (addr, len) in lost {
-            self.unname_of(at.recording, addr, len);
-        }
-    }
-
-    fn mistrust(&mut self, at: Name, end: u64) {
-        let Some(recording) = self.recordings.get_mut(&at.recording) else { return };
-        if recording.mistrusted.len() < MISTRUSTED_MAX {
-            recording.mistrusted.push((at.position, end));
-        } else if let Some(last) = recording.mistrusted.last_mut() {
-            *last = (last.0.min(at.position), u64::MAX);
-        }
-        let hit: Vec<(u64, u64)> = recording
-            .extents
-            .iter()
-            .filter(|extent| extent.position < end && extent.end() > at.position)
-            .map(|extent| {
-                let from = extent.position.max(at.position);
-                (extent.addr + (from - extent.position), extent.end().min(end) - from)
-            })
-            .collect();
-        for (addr, len) in hit {
-            self.unname_of(at.recording, addr, len);
-        }
-        self.branches
-            .retain(|_, name| name.recording != at.recording || !(at.position..end).contains(&name.position));
-    }
-
-    /// Takes a recording's own names off a range; names that other recordings gave stay.
-    fn unname_of(&mut self, recording: RecordingId, addr: u64, len: u64) {
-        let first = self.by_addr.range(..=addr).next_back().map_or(addr, |(&start, _)| start);
-        let own: Vec<(u64, u64)> = self
-            .by_addr
-            .range(first..addr.saturating_add(len))
-            .filter(|(_, named)| named.name.recording == recording)
-            .map(|(&start, named)| (start.max(addr), (start + named.len).min(addr + len)))
-            .collect();
-        for (from, to) in own {
-            if from < to {
-                self.unname_range(from, to - from);
-            }
-        }
-    }
-
-    fn drop_recording(&mut self, id: RecordingId) {
-        let Some(recording) = self.recordings.remove(&id) else { return };
-        self.extents = self.extents.saturating_sub(recording.extents.len());
-        for extent in recording.extents {
-            self.unname_of(id, extent.addr, extent.len);
-            if self.branches.get(&(extent.addr + extent.len)).is_some_and(|name| name.recording == id) {
-                self.branches.remove(&(extent.addr + extent.len));
-            }
-        }
-    }
-
-    fn enforce_limits(&mut self) {
-        let mut tries = self.order.len();
-        while tries > 0 && (self.recordings.len() > RECORDINGS_MAX || self.extents > EXTENTS_MAX) {
-            tries -= 1;
-            let Some(oldest) = self.order.pop_front() else { break };
-            match self.recordings.get(&oldest) {
-                Some(recording) if recording.open => self.order.push_back(oldest),
-                _ => self.drop_recording(oldest),
-            }
-        }
-        // Names of recordings that were dropped one by one stay in `order` until it is twice as long as needed.
-        if self.order.len() > 2 * self.recordings.len() + 1024 {
-            self.order.retain(|id| self.recordings.contains_key(id));
-        }
-    }
-}
-
-fn prune_extents(extents: &mut Vec<Extent>, is_live: &impl Fn(Addr) -> bool) {
-    let mut kept: Vec<Extent> = Vec::with_capacity(extents.len());
-    for extent in extents.drain(..) {
-        let mut at = 0;
-        while at < extent.len {
-            let step = PRUNE_STEP_BYTES.min(extent.len - at);
-            if is_live(Addr(extent.addr + at)) {
-                match kept.last_mut() {
-                    Some(last)
-                        if last.end() == extent.position + at && last.addr + last.len == extent.addr + at =>
-                    {
-                        last.len += step;
-                    }
-                    _ => kept.push(Extent {
-                        position: extent.position + at,
-                        addr: extent.addr + at,
-                        len: step,
-                    }),
-                }
-            }
-            at += step;
-        }
-    }
-    *extents = kept;
-}
-
-/// One range of a note.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    pub position: u64,
-    pub addr: Addr,
-    pub len: u64,
-    pub fresh: bool,
-}
-
-/// Ranges one note may hold, so that it stays far below the store's limit of 64 KiB.
-pub const NOTE_RANGES_MAX: usize = 1000;
-
-/// The note that keeps `ranges` (at most [`NOTE_RANGES_MAX`]) of a recording over a restart.
-pub fn note(recording: RecordingId, ranges: &[Range]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(16 + ranges.len() * 16);
-    out.extend_from_slice(&recording.0.to_le_bytes());
-    for range in ranges.iter().take(NOTE_RANGES_MAX) {
-        varint::put(&mut out, range.position);
-        varint::put(&mut out, range.addr.0);
-        varint::put(&mut out, range.len << 1 | u64::from(range.fresh));
-    }
-    out
-}
-
-fn read_note(mut note: &[u8]) -> Option<(RecordingId, Vec<Range>)> {
-    let (id, rest) = note.split_first_chunk::<8>()?;
-    note = rest;
-    let mut ranges = Vec::new();
-    while !note.is_empty() {
-        let position = varint::take(&mut note)?;
-        let addr = Addr(varint::take(&mut note)?);
-        let raw = varint::take(&mut note)?;
-        let len = raw >> 1;
-        if ranges.len() == NOTE_RANGES_MAX
-            || position.checked_add(len)? > 1 << 60
-            || addr.0.checked_add(len)? > 1 << 48
-        {
-            return None;
-        }
-        ranges.push(Range { position, addr, len, fresh: raw & 1 == 1 });
-    }
-    Some((RecordingId(u64::from_le_bytes(*id)), ranges))
 }
 
 #[cfg(test)]
@@ -621,27 +347,99 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_missing_until_filled_and_misses_forget_what_follows() {
+    fn holes_are_missing_until_they_are_filled() {
         let ledger = Ledger::new();
         ledger.begin(A);
         ledger.add(at(A, 0), Addr(0), 10, true);
         ledger.add(at(A, 20), Addr(20), 10, true);
         assert_eq!(ledger.span(at(A, 12)), Span::Missing);
+        assert_eq!((ledger.unknown(at(A, 12), 100), ledger.unknown(at(A, 12), 3)), (8, 3));
+        assert_eq!((ledger.unknown(at(A, 40), 9), ledger.unknown(at(B, 0), 7)), (9, 7));
         ledger.add(at(A, 10), Addr(900), 10, true);
         assert_eq!(ledger.span(at(A, 12)), Span::At { addr: Addr(902), len: 8 });
-        ledger.missed(at(A, 15));
-        assert_eq!(ledger.name_of(Addr(25)), None);
-        assert_eq!(ledger.name_of(Addr(5)).unwrap().0, at(A, 5));
-        assert_eq!(
-            ledger.span(at(A, 12)),
-            Span::At { addr: Addr(902), len: 8 },
-            "an open recording keeps it"
-        );
-        assert_eq!(ledger.reference(at(A, 12)), Span::At { addr: Addr(902), len: 3 });
-        assert_eq!(ledger.reference(at(A, 15)), Span::Missing);
+        ledger.lost(at(A, 30), 5);
+        assert_eq!((ledger.span(at(A, 34)), ledger.span(at(A, 35))), (Span::Missing, Span::Pending));
+    }
+
+    #[test]
+    fn what_the_peer_lacks_is_not_referred_to_and_still_found() {
+        let ledger = Ledger::new();
+        ledger.begin(A);
+        ledger.add(at(A, 0), Addr(0), 30, true);
+        ledger.missed(at(A, 15), 5);
+        for closed in [false, true] {
+            assert_eq!(ledger.span(at(A, 12)), Span::At { addr: Addr(12), len: 18 }, "closed: {closed}");
+            assert_eq!(ledger.reference(at(A, 12)), Span::At { addr: Addr(12), len: 3 });
+            assert_eq!(ledger.reference(at(A, 15)), Span::Missing);
+            assert_eq!(ledger.reference(at(A, 20)), Span::At { addr: Addr(20), len: 10 });
+            assert_eq!(ledger.name_of(Addr(17)), None);
+            assert_eq!(ledger.name_of(Addr(14)), Some((at(A, 14), 14, 1)));
+            assert_eq!(ledger.name_of(Addr(20)), Some((at(A, 20), 0, 10)));
+            ledger.finish(A);
+        }
+        ledger.begin(B);
+        ledger.add(at(B, 0), Addr(0), 30, false);
+        assert_eq!(ledger.name_of(Addr(14)).unwrap().0, at(A, 14), "the first name stays");
+        assert_eq!(ledger.name_of(Addr(17)).unwrap().0, at(B, 17), "what had none is named");
+    }
+
+    #[test]
+    fn misses_that_follow_each_other_reach_ahead() {
+        let ledger = Ledger::new();
+        ledger.begin(A);
+        ledger.add(at(A, 0), Addr(0), 1 << 40, true);
+        ledger.missed(at(A, 100), 10);
+        assert_eq!(ledger.reference(at(A, 110)), Span::At { addr: Addr(110), len: (1 << 40) - 110 });
+        ledger.missed(at(A, 110), 10);
+        assert_eq!(ledger.reference(at(A, 159)), Span::Missing);
+        let Span::At { addr, .. } = ledger.reference(at(A, 160)) else { panic!("ten, and four times ten") };
+        assert_eq!(addr, Addr(160));
+        ledger.missed(at(A, 160), 1 << 30);
+        ledger.missed(at(A, 160 + (1 << 30)), 1);
+        let ahead = 161 + (1 << 30) + MISSES_AHEAD_BYTES_MAX;
+        assert_eq!(ledger.reference(at(A, ahead - 1)), Span::Missing);
+        assert!(matches!(ledger.reference(at(A, ahead)), Span::At { .. }), "but not without end");
+    }
+
+    #[test]
+    fn what_the_peer_did_not_keep_goes_when_the_recording_is_closed() {
+        let ledger = Ledger::new();
+        ledger.begin(A);
+        ledger.add(at(A, 0), Addr(0), 30, true);
+        ledger.forget(at(A, 10), 10);
+        assert_eq!(ledger.span(at(A, 0)), Span::At { addr: Addr(0), len: 30 }, "kept for repairs");
+        assert_eq!((ledger.reference(at(A, 10)), ledger.name_of(Addr(10))), (Span::Missing, None));
         ledger.finish(A);
-        assert_eq!(ledger.span(at(A, 12)), Span::At { addr: Addr(902), len: 3 });
-        assert_eq!(ledger.span(at(A, 15)), Span::Missing);
+        assert_eq!(ledger.span(at(A, 0)), Span::At { addr: Addr(0), len: 10 });
+        assert_eq!(ledger.span(at(A, 10)), Span::Missing);
+        assert_eq!(ledger.size(), (1, 2, 2));
+    }
+
+    #[test]
+    fn a_new_name_takes_the_place_of_the_old_ones() {
+        let ledger = Ledger::new();
+        let c = RecordingId(3);
+        for id in [A, B] {
+            ledger.begin(id);
+        }
+        ledger.add(at(A, 0), Addr(0), 100, true);
+        ledger.add(at(B, 0), Addr(100), 100, true);
+        ledger.add(at(B, 300), Addr(60), 20, false);
+        ledger.begin(c);
+        ledger.add(at(c, 7), Addr(50), 100, true);
+        assert_eq!(ledger.name_of(Addr(49)), Some((at(A, 49), 49, 1)));
+        assert_eq!(ledger.name_of(Addr(50)), Some((at(c, 7), 0, 100)));
+        assert_eq!(ledger.name_of(Addr(150)), Some((at(B, 50), 0, 50)));
+        assert_eq!(ledger.reference(at(A, 0)), Span::At { addr: Addr(0), len: 50 });
+        assert_eq!(ledger.reference(at(A, 50)), Span::Missing);
+        assert_eq!(ledger.span(at(A, 50)), Span::At { addr: Addr(50), len: 50 });
+        assert_eq!(ledger.reference(at(B, 0)), Span::Missing);
+        assert_eq!(ledger.reference(at(B, 50)), Span::At { addr: Addr(150), len: 50 });
+        assert_eq!(ledger.reference(at(B, 300)), Span::Missing, "older, though it never named it");
+        let later = RecordingId(4);
+        ledger.begin(later);
+        ledger.add(at(later, 0), Addr(0), 200, false);
+        assert_eq!(ledger.reference(at(later, 0)), Span::At { addr: Addr(0), len: 200 });
     }
 
     #[test]
@@ -663,12 +461,13 @@ mod tests {
         let ranges = [
             Range { position: 0, addr: Addr(7), len: 300, fresh: true },
             Range { position: 300, addr: Addr(2), len: 4, fresh: false },
+            Range { position: 304, addr: Addr(7), len: 4, fresh: false },
         ];
         let ledger = Ledger::new();
         assert!(ledger.replay(&note(A, &ranges)));
         assert_eq!(ledger.span(at(A, 301)), Span::At { addr: Addr(3), len: 3 });
         assert_eq!(ledger.name_of(Addr(8)).unwrap().0, at(A, 1));
-        assert_eq!(ledger.name_of(Addr(2)), None);
+        assert_eq!(ledger.name_of(Addr(2)).unwrap().0, at(A, 300), "the note of its first name is gone");
         assert!(!ledger.replay(b"short"));
         assert!(!ledger.replay(&[0xff; 40]));
     }

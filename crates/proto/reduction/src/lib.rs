@@ -16,3 +16,4 @@ pub mod ledger;
 pub mod memory;
 pub mod shared;
 pub mod similar;
+pub mod structure;

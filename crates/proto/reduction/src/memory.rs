@@ -20,8 +20,18 @@ struct Inner {
     lost: Vec<(u64, u64)>,
     index: HashMap<ChunkKey, Addr>,
     notes: Vec<(LedgerId, Vec<u8>)>,
+    /// What was taken in, in order.
+    log: Vec<Entry>,
     end: u64,
     learning: bool,
+}
+
+/// One thing that the store took in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// A record, by its first address.
+    Record(u64),
+    Note,
 }
 
 struct NoPin;
@@ -47,6 +57,26 @@ impl MemoryStore {
         inner.lost.push((addr.0, end));
     }
 
+    /// Records and notes taken in so far.
+    pub fn entries(&self) -> usize {
+        self.lock().log.len()
+    }
+
+    /// Forgets all records and notes but the first `entries`, as a crash does with what was not on disk yet.
+    pub fn lose_tail(&self, entries: usize) {
+        let mut inner = self.lock();
+        let first = entries.min(inner.log.len());
+        let tail = inner.log.split_off(first);
+        let notes = tail.iter().filter(|entry| **entry == Entry::Note).count();
+        let kept = inner.notes.len().saturating_sub(notes);
+        inner.notes.truncate(kept);
+        // Addresses are not given out again, so the lost ones stay empty.
+        let first =
+            tail.iter().find_map(|entry| if let Entry::Record(addr) = entry { Some(*addr) } else { None });
+        let end = inner.end;
+        inner.lost.extend(first.map(|first| (first, end)));
+    }
+
     /// The address after the last stored byte.
     pub fn end(&self) -> Addr {
         Addr(self.lock().end)
@@ -63,26 +93,44 @@ impl MemoryStore {
 }
 
 impl Inner {
-    fn find(&self, addr: Addr) -> Option<(u64, &Bytes)> {
-        if self.lost.iter().any(|&(from, to)| (from..to).contains(&addr.0)) {
+    /// The stored bytes from an address to the end of their record, or to what is lost of it.
+    fn view(&self, addr: u64) -> Option<Bytes> {
+        if self.lost.iter().any(|range| (range.0..range.1).contains(&addr)) {
             return None;
         }
-        let i = self.records.partition_point(|(start, _)| *start <= addr.0).checked_sub(1)?;
+        let i = self.records.partition_point(|(start, _)| *start <= addr).checked_sub(1)?;
         let (start, data) = &self.records[i];
-        (addr.0 < start + data.len() as u64).then_some((*start, data))
+        let end = start + data.len() as u64;
+        let stop = self.lost.iter().map(|range| range.0).filter(|from| *from > addr).fold(end, u64::min);
+        (addr < stop).then(|| data.slice((addr - start) as usize..(stop - start) as usize))
+    }
+
+    fn covers(&self, from: u64, to: u64) -> bool {
+        let mut at = from;
+        while at < to {
+            let Some(view) = self.view(at) else { return false };
+            at += view.len() as u64;
+        }
+        true
+    }
+
+    /// Where the record that holds an address starts and ends.
+    fn record(&self, addr: u64) -> Option<(u64, u64)> {
+        let i = self.records.partition_point(|(start, _)| *start <= addr).checked_sub(1)?;
+        let (start, data) = &self.records[i];
+        let end = start + data.len() as u64;
+        (addr < end).then_some((*start, end))
     }
 }
 
 impl ContentStore for MemoryStore {
     fn lookup(&self, key: ChunkKey) -> Option<Addr> {
         let inner = self.lock();
-        inner.index.get(&key).copied().filter(|addr| inner.find(*addr).is_some())
+        inner.index.get(&key).copied().filter(|addr| inner.view(addr.0).is_some())
     }
 
     fn view(&self, addr: Addr) -> Result<Bytes, ReadError> {
-        let inner = self.lock();
-        let (start, data) = inner.find(addr).ok_or(ReadError::Gone)?;
-        Ok(data.slice((addr.0 - start) as usize..))
+        self.lock().view(addr.0).ok_or(ReadError::Gone)
     }
 
     fn append(&self, data: Bytes, chunks: &[ChunkMeta]) -> Result<Addr, AppendError> {
@@ -101,16 +149,17 @@ impl ContentStore for MemoryStore {
             at += u64::from(chunk.len);
         }
         inner.end += data.len() as u64;
+        inner.log.push(Entry::Record(start));
         inner.records.push((start, data));
         Ok(Addr(start))
     }
 
-    fn pin(&self, addr: Addr, _len: u64) -> Option<Box<dyn Pin>> {
-        self.lock().find(addr).map(|_| Box::new(NoPin) as Box<dyn Pin>)
+    fn pin(&self, addr: Addr, len: u64) -> Option<Box<dyn Pin>> {
+        self.lock().covers(addr.0, addr.0 + len).then(|| Box::new(NoPin) as Box<dyn Pin>)
     }
 
     fn is_live(&self, addr: Addr) -> bool {
-        self.lock().find(addr).is_some()
+        self.lock().view(addr.0).is_some()
     }
 
     fn note(&self, ledger: LedgerId, note: &[u8]) -> Result<(), AppendError> {
@@ -119,13 +168,13 @@ impl ContentStore for MemoryStore {
             return Err(AppendError::NotLearning);
         }
         inner.notes.push((ledger, note.to_vec()));
+        inner.log.push(Entry::Note);
         Ok(())
     }
 
     fn quarantine(&self, addr: Addr) {
         let mut inner = self.lock();
-        let Some((start, data)) = inner.find(addr) else { return };
-        let range = (start, start + data.len() as u64);
-        inner.lost.push(range);
+        let record = inner.record(addr.0);
+        inner.lost.extend(record);
     }
 }

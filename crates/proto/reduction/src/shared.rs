@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::content::{Addr, ContentStore, LedgerId, ReadError};
+use crate::content::{Addr, ContentStore, LedgerId, Pin, ReadError};
 use crate::ledger::{Ledger, Name, Span};
 use crate::similar::Similar;
+
+/// Step in which stored content is looked for where a part of it is gone.
+const PROBE_BYTES: u64 = 64 << 10;
 
 /// The store, and the ledger of one peer and domain.
 #[derive(Clone)]
@@ -16,6 +19,15 @@ pub struct Shared {
     /// Under which the store keeps the ledger's notes.
     pub ledger_id: LedgerId,
     pub similar: Arc<Similar>,
+}
+
+/// A stored part of a named range.
+pub(crate) struct Stored {
+    /// Where in the range it starts.
+    pub from: u64,
+    pub addr: Addr,
+    pub len: u64,
+    pub pin: Box<dyn Pin>,
 }
 
 /// Length of the common prefix of two slices.
@@ -68,6 +80,34 @@ impl Shared {
             }
         }
         Ok(places)
+    }
+
+    /// The stored parts of a named range, in order.
+    pub(crate) fn stored(&self, at: Name, len: u64) -> Vec<Stored> {
+        let mut found = Vec::new();
+        let mut from = 0;
+        while from < len {
+            let here = Name { position: at.position + from, ..at };
+            let left = len - from;
+            let Span::At { addr, len: there } = self.ledger.span(here) else {
+                from += self.ledger.unknown(here, left);
+                continue;
+            };
+            let there = there.min(left);
+            if let Some(pin) = self.store.pin(addr, there) {
+                found.push(Stored { from, addr, len: there, pin });
+                from += there;
+                continue;
+            }
+            let end = from + there;
+            let mut addr = addr;
+            while from < end {
+                let len = PROBE_BYTES.min(end - from);
+                found.extend(self.store.pin(addr, len).map(|pin| Stored { from, addr, len, pin }));
+                (from, addr) = (from + len, addr.plus(len));
+            }
+        }
+        found
     }
 
     /// Appends the bytes of a named range to `out`; false if they cannot all be read.

@@ -11,7 +11,7 @@ use isthmus_reduction::compress::{Packer, pack_against};
 use isthmus_reduction::content::{Addr, LedgerId};
 use isthmus_reduction::decoder::{DecodeError, Decoder, Delivery, Intake, proof_of_new};
 use isthmus_reduction::encoder::{self, Encoder, Step};
-use isthmus_reduction::frame::{self, Coding, Envelope, Feedback, Head, RUN_PROOF_BYTES, Token};
+use isthmus_reduction::frame::{self, Coding, Envelope, Feedback, Head, Lane, RUN_PROOF_BYTES, Token};
 use isthmus_reduction::ledger::{self, Ledger, Name, Range};
 use isthmus_reduction::memory::MemoryStore;
 use isthmus_reduction::shared::Shared;
@@ -81,6 +81,7 @@ fn build(
     head.put(&mut plain, coding == Coding::Delta, near);
     let run_proof = if runs.is_empty() { None } else { run_proof(runs) };
     let envelope = Envelope {
+        lane: Lane::Plain,
         commit,
         head_packed: false,
         head_reset: false,
@@ -140,6 +141,7 @@ fn second_direction() -> Vec<Example> {
     tokens(vec![Token::Inline(Bytes::from_static(text))]).put(&mut head, false, None);
     let head = Packer::small().unwrap().pack(&head).unwrap();
     let envelope = Envelope {
+        lane: Lane::Plain,
         commit: false,
         head_packed: true,
         head_reset: true,
@@ -245,9 +247,12 @@ fn the_documented_note_is_what_is_written() {
     let written = ledger::note(FIRST, &ranges);
     assert!(example("note") == written, "the example note should be\n{}", hex(&written));
     let ledger = Ledger::new();
+    let older = [Range { position: 0, addr: Addr(0), len: 10, fresh: true }];
+    assert!(ledger.replay(&ledger::note(SECOND, &older)));
     assert!(ledger.replay(&example("note")));
     assert_eq!(ledger.name_of(Addr(4100)), Some((place(FIRST, 4), 4, 296)));
-    assert_eq!(ledger.name_of(Addr(7)), None, "old content keeps the name it has");
+    assert_eq!(ledger.name_of(Addr(7)), Some((place(SECOND, 7), 7, 3)), "old content keeps the name it has");
+    assert_eq!(ledger.name_of(Addr(10)), Some((place(FIRST, 303), 0, 17)), "what has none gets one");
 }
 
 /// New bytes in one frame that does not commit.
@@ -256,6 +261,7 @@ fn uncommitted(len: usize) -> Vec<u8> {
     let mut head = Vec::new();
     Head { base: Vec::new(), tokens: vec![Token::New { len: len as u32 }] }.put(&mut head, false, None);
     let envelope = Envelope {
+        lane: Lane::Plain,
         commit: false,
         head_packed: false,
         head_reset: false,

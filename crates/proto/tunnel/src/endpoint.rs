@@ -254,6 +254,12 @@ impl Endpoint {
         self.inbox.arrived()
     }
 
+    /// Whether a new link can take over on which the peer says that it has every sequenced frame before number `arrived`.
+    /// If not, the peer has taken more by now: what it said is old, and came late.
+    pub fn can_resume(&self, arrived: u64) -> bool {
+        matches!(self.state, State::Ending(_) | State::Over(_)) || self.outbox.can_rewind(arrived)
+    }
+
     /// A new link has taken over; the peer has every sequenced frame before number `arrived`.
     pub fn link_up(&mut self, arrived: u64, now: Instant) -> Result<(), Error> {
         self.link_up = true;
@@ -397,7 +403,11 @@ impl Endpoint {
             return Err(Error::PeerMisbehaved("message without a session"));
         }
         match &message {
-            Message::Open(_) if self.side == Side::Server && self.state == State::Idle => {
+            Message::Open(_) if self.side == Side::Server => {
+                self.settle_as_the_peer_has();
+                if self.state != State::Idle {
+                    return Err(Error::PeerMisbehaved("open out of order"));
+                }
                 self.start_session();
             }
             Message::Open(_) => return Err(Error::PeerMisbehaved("open out of order")),
@@ -520,6 +530,16 @@ impl Endpoint {
         if done && (told || self.side == Side::Server) {
             self.state = State::Idle;
             self.settled = self.session;
+        }
+    }
+
+    /// Server side, when the peer opens its next session: it has settled the last one, and knows all of its data to be
+    /// restored. What it said about that may have been lost with its link, and what it says on the next link counts for
+    /// the session that it has begun since. What it has taken is told on every link.
+    fn settle_as_the_peer_has(&mut self) {
+        if self.state == State::Open && self.settles_alone() && self.outbox.is_empty() {
+            self.progress.restored = self.steps.data_sent;
+            self.settle();
         }
     }
 

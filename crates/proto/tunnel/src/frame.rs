@@ -161,6 +161,8 @@ const LINK_PONG: u8 = 8;
 const LINK_DOUBT: u8 = 9;
 
 const OPEN_FLAG_REDUCE: u8 = 1;
+const OPEN_FLAG_STRUCTURED: u8 = 2;
+const OPEN_FLAG_ACCELERATED: u8 = 4;
 
 fn body_bytes_max(kind: u8) -> Result<usize, Error> {
     match kind {
@@ -193,7 +195,13 @@ fn ack(mut body: &[u8], odd: bool) -> Result<Ack, Error> {
 }
 
 fn encode_open(open: &Open, body: &mut BytesMut) {
-    body.put_slice(&[SIGNAL_OPEN, if open.reduce { OPEN_FLAG_REDUCE } else { 0 }]);
+    let flags = [
+        (open.reduce, OPEN_FLAG_REDUCE),
+        (open.structured, OPEN_FLAG_STRUCTURED),
+        (open.accelerated, OPEN_FLAG_ACCELERATED),
+    ];
+    let flags = flags.iter().filter(|(on, _)| *on).fold(0, |flags, (_, flag)| flags | flag);
+    body.put_slice(&[SIGNAL_OPEN, flags]);
     body.put_u64_le(open.recording);
     body.put_u16(open.port);
     put_text(body, &open.host, HOST_LEN_MAX);
@@ -208,7 +216,7 @@ fn encode_open(open: &Open, body: &mut BytesMut) {
 fn open(mut body: &[u8]) -> Result<Open, Error> {
     let input = &mut body;
     let flags = take_u8(input)?;
-    if flags & !OPEN_FLAG_REDUCE != 0 {
+    if flags & !(OPEN_FLAG_REDUCE | OPEN_FLAG_STRUCTURED | OPEN_FLAG_ACCELERATED) != 0 {
         return Err(Error::PeerIncompatible("unknown flags in an open".into()));
     }
     let recording = u64::from_le_bytes(take_array(input)?);
@@ -224,7 +232,17 @@ fn open(mut body: &[u8]) -> Result<Open, Error> {
     if host.is_empty() {
         return Err(Error::InvalidMessage("open without a host"));
     }
-    Ok(Open { host, port, domain, reduce: flags & OPEN_FLAG_REDUCE != 0, recording, source })
+    let has = |flag| flags & flag != 0;
+    Ok(Open {
+        host,
+        port,
+        domain,
+        reduce: has(OPEN_FLAG_REDUCE),
+        structured: has(OPEN_FLAG_STRUCTURED),
+        accelerated: has(OPEN_FLAG_ACCELERATED),
+        recording,
+        source,
+    })
 }
 
 fn signal(mut body: Bytes) -> Result<Message, Error> {
@@ -323,6 +341,9 @@ fn encode_hello(hello: &Hello, body: &mut BytesMut) {
     body.put_u64_le(hello.generation);
     body.put_slice(&hello.instance);
     put_text(body, &hello.software, limits::VERSION_BYTES_MAX);
+    if let Some(clock_ms) = hello.clock_ms {
+        body.put_u64_le(clock_ms);
+    }
 }
 
 /// Reads a hello. Bytes after the known fields are left alone: a newer version may have added some.
@@ -344,6 +365,7 @@ fn hello(mut body: &[u8]) -> Result<Hello, Error> {
         generation: u64::from_le_bytes(take_array(input)?),
         instance: take_array(input)?,
         software: take_text(input, limits::VERSION_BYTES_MAX)?,
+        clock_ms: take_array(input).ok().map(u64::from_le_bytes),
     })
 }
 

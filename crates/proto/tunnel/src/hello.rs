@@ -26,6 +26,8 @@ pub struct Hello {
     pub instance: Instance,
     /// Software version, for people. At most 64 bytes.
     pub software: String,
+    /// The sender's clock as it wrote the hello, in milliseconds since 1970, for diagnosis only. Older software sends none.
+    pub clock_ms: Option<u64>,
 }
 
 /// What two hellos agree on.
@@ -75,6 +77,7 @@ mod tests {
             generation: 0,
             instance: [store; 16],
             software: "test".into(),
+            clock_ms: None,
         }
     }
 

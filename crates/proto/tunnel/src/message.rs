@@ -34,6 +34,10 @@ pub struct Open {
     pub domain: Domain,
     /// Whether `Data` carries reduction frames (true) or plain LAN bytes (false).
     pub reduce: bool,
+    /// Whether SMB messages may be taken apart into structure and content.
+    pub structured: bool,
+    /// Whether engines at both ends may remove round trips of SMB.
+    pub accelerated: bool,
     /// Name of the recording of the upward direction.
     pub recording: u64,
     /// Where the outer connection came from.

@@ -102,9 +102,14 @@ impl Outbox {
         Ok(())
     }
 
+    /// Whether every frame from this sequence number on is still here.
+    pub(crate) fn can_rewind(&self, arrived: u64) -> bool {
+        (self.first..=self.written).contains(&arrived)
+    }
+
     /// A new link is up, on which the peer has every frame before sequence number `arrived`.
     pub(crate) fn rewind(&mut self, arrived: u64) -> Result<(), Error> {
-        if arrived < self.first || arrived > self.written {
+        if !self.can_rewind(arrived) {
             return Err(Error::PeerMisbehaved("resumes where nothing was sent"));
         }
         self.next = (arrived - self.first) as usize;

@@ -20,10 +20,12 @@ fn source() -> impl Strategy<Value = std::net::SocketAddr> {
 
 fn message() -> impl Strategy<Value = Message> {
     let data = proptest::collection::vec(any::<u8>(), 1..5_000).prop_map(Bytes::from);
-    let open = ("[a-zä.]{1,120}", any::<u16>(), "[a-z/]{0,64}", any::<bool>(), any::<u64>(), source());
+    let flags = any::<[bool; 3]>();
+    let open = ("[a-zä.]{1,120}", any::<u16>(), "[a-z/]{0,64}", flags, any::<u64>(), source());
     prop_oneof![
-        open.prop_map(|(host, port, domain, reduce, recording, source)| {
-            Message::Open(Open { host, port, domain: Domain(domain), reduce, recording, source })
+        open.prop_map(|(host, port, domain, [reduce, structured, accelerated], recording, source)| {
+            let domain = Domain(domain);
+            Message::Open(Open { host, port, domain, reduce, structured, accelerated, recording, source })
         }),
         any::<u64>().prop_map(|recording| Message::Opened { recording }),
         (reason(), "[ -~]{0,255}").prop_map(|(reason, detail)| Message::Failed { reason, detail }),
@@ -35,10 +37,10 @@ fn message() -> impl Strategy<Value = Message> {
 }
 
 fn hello() -> impl Strategy<Value = Hello> {
-    let numbers = (any::<(u16, u16)>(), any::<u64>(), any::<bool>(), any::<u64>());
+    let numbers = (any::<(u16, u16)>(), any::<u64>(), any::<bool>(), any::<u64>(), any::<Option<u64>>());
     (numbers, any::<[u8; 16]>(), any::<[u8; 16]>(), "[ -~]{0,64}").prop_map(
         |(numbers, store, instance, software)| {
-            let ((a, b), capabilities, client, generation) = numbers;
+            let ((a, b), capabilities, client, generation, clock_ms) = numbers;
             let role = if client { Side::Client } else { Side::Server };
             let store = StoreId(store);
             Hello {
@@ -49,6 +51,7 @@ fn hello() -> impl Strategy<Value = Hello> {
                 generation,
                 instance,
                 software,
+                clock_ms,
             }
         },
     )

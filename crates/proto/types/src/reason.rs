@@ -34,11 +34,19 @@ pub enum Reason {
     ResumeExpired = 14,
     /// The application on either side closed with a reset.
     ApplicationReset = 15,
+    /// A message on the LAN is not what its sender's session allows (an encrypted one that cannot be opened).
+    MessageRefused = 16,
+    /// The connection is older than the peer or than interception, and goes on as it was made.
+    PreExisting = 17,
+    /// The file server is near, so there is nothing to gain.
+    ServerNear = 18,
+    /// A branch gateway in the path optimises.
+    BranchGateway = 19,
 }
 
 impl Reason {
     /// Every reason, in wire order.
-    pub const ALL: [Reason; 15] = [
+    pub const ALL: [Reason; 19] = [
         Reason::RulePassThrough,
         Reason::RuleDeny,
         Reason::PeerAbsent,
@@ -54,6 +62,10 @@ impl Reason {
         Reason::PeerMisbehaved,
         Reason::ResumeExpired,
         Reason::ApplicationReset,
+        Reason::MessageRefused,
+        Reason::PreExisting,
+        Reason::ServerNear,
+        Reason::BranchGateway,
     ];
 
     /// The byte that stands for this reason on the wire.
@@ -84,6 +96,10 @@ impl Reason {
             Reason::PeerMisbehaved => "peer_misbehaved",
             Reason::ResumeExpired => "resume_expired",
             Reason::ApplicationReset => "application_reset",
+            Reason::MessageRefused => "message_refused",
+            Reason::PreExisting => "pre_existing",
+            Reason::ServerNear => "server_near",
+            Reason::BranchGateway => "branch_gateway",
         }
     }
 }
@@ -106,6 +122,10 @@ impl fmt::Display for Reason {
             Reason::PeerMisbehaved => "the peer broke the protocol",
             Reason::ResumeExpired => "the link died and was not resumed in time",
             Reason::ApplicationReset => "the application reset the connection",
+            Reason::MessageRefused => "a message on the LAN is not what its session allows",
+            Reason::PreExisting => "it is older than what would optimise it",
+            Reason::ServerNear => "the file server is near",
+            Reason::BranchGateway => "a branch gateway in the path optimises",
         })
     }
 }

@@ -220,3 +220,41 @@ fn flushing_says_how_far_the_disk_has_it() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+#[test]
+fn a_segment_full_of_damage_goes_before_one_that_was_used_longer_ago() {
+    for reopened in [false, true] {
+        let dir = temp();
+        let (mut store, _) = open(dir.path(), true);
+        let addrs: Vec<Addr> = (0..60).map(|seed| append(&store, &content(seed, LEN)).unwrap()).collect();
+        let damaged = 15..45;
+        damaged.clone().for_each(|i| store.quarantine(addrs[i]));
+        if reopened {
+            drop(store);
+            (store, _) = open(dir.path(), true);
+        }
+        assert_eq!((store.stats().evicted_segments, store.stats().quarantined), (0, 30));
+        overflow(&store, 1000, 1);
+        let stats = store.stats();
+        assert!(stats.quarantined < 30, "the damage went: {}", stats.quarantined);
+        let kept = (0..60).filter(|i| !damaged.contains(i) && store.is_live(addrs[*i])).count();
+        assert!(kept > 20, "and little else: {kept} of 30, reopened: {reopened}");
+        assert!(store.is_live(addrs[0]), "the oldest stays");
+    }
+}
+
+#[test]
+fn a_disk_that_a_write_has_found_full_needs_more_than_a_few_pages() {
+    let dir = temp();
+    let disk = FakeDisk::roomy();
+    let config = Config { disk: disk.clone(), free_floor_bytes: 0, ..config(dir.path(), true) };
+    let (store, _) = Store::open(config).unwrap();
+    disk.room.store(100, Ordering::Relaxed);
+    disk.free.store(100_000, Ordering::Relaxed);
+    assert_eq!(append(&store, &content(1, LEN)), Err(AppendError::NotLearning));
+    store.shared().watch(true);
+    assert_eq!(store.stats().learning, Learning::DiskFull, "it would fail again at once");
+    disk.free.store(8 << 20, Ordering::Relaxed);
+    store.shared().watch(true);
+    assert_eq!(store.stats().learning, Learning::On);
+}

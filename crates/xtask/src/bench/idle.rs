@@ -3,7 +3,7 @@
 use super::{Context, Values};
 use isthmus_lab::wan::WanShape;
 use isthmus_lab::work::{IdleConnections, echo_server};
-use isthmus_lab::{LabError, Level, Network, Result, Rig};
+use isthmus_lab::{LabError, Level, Network, Result, Rig, proc};
 use isthmus_types::Side;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::time::Duration;
@@ -26,16 +26,20 @@ const SOCKETS: f64 = 6.0;
 /// The part of them that belongs to one proxy.
 const SOCKETS_OF_A_PROXY: f64 = 2.0;
 
-/// The figure of the group.
+/// Time over which wake-ups are counted.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// The figures of the group.
 pub fn measure(context: &mut Context) -> Result<Values> {
     raise_descriptors()?;
     let mut network = Network::start(Level::Loopback, WanShape::open())?;
     let server = network.new_server_address()?;
     let _echo = echo_server(&network.server_place(), server)?;
     let client = network.client_place();
-    let rig = network.start_pair(&context.binaries, &[server], &context.options)?;
+    let mut rig = network.start_pair(&context.binaries, &[server], &context.options)?;
     // A first connection, so that what is made once is there before the counting starts.
     drop(IdleConnections::open(&client, rig.through(0)?, 1, BYTES)?);
+    let wakeups = wakeups(context, &mut rig)?;
     let before = Reading::of(&rig)?;
     context.progress.status(&format!("opening {CONNECTIONS} connections"));
     let idle = IdleConnections::open(&client, rig.through(0)?, CONNECTIONS, BYTES)?;
@@ -53,7 +57,20 @@ pub fn measure(context: &mut Context) -> Result<Values> {
         idle.count(),
         kernel / CONNECTIONS as f64 / 1e3,
     ));
-    Ok([("idle.kb".to_string(), client_kb.max(server_kb))].into())
+    Ok([("idle.kb".to_string(), client_kb.max(server_kb)), ("idle.wakeups".to_string(), wakeups)].into())
+}
+
+/// Wake-ups a second of a client side that nobody uses.
+fn wakeups(context: &mut Context, rig: &mut Rig) -> Result<f64> {
+    context.progress.status("letting the client side idle");
+    std::thread::sleep(SETTLE);
+    let pid = rig.pair.end_mut(Side::Client).process()?.pid();
+    let before = proc::wakeups_of(pid)?;
+    std::thread::sleep(QUIET);
+    let count = proc::wakeups_of(pid)? - before;
+    let rate = count as f64 / QUIET.as_secs_f64();
+    context.progress.step(&format!("an idle client side wakes up {rate:.2} times a second"));
+    Ok(rate)
 }
 
 /// Bytes in use.

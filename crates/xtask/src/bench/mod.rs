@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: every figure beside the best open pair and the goal.
 
+mod accel;
 mod clients;
 mod corpora;
 mod echo;
@@ -7,16 +8,19 @@ mod figures;
 mod idle;
 mod mixed;
 mod parallel;
+mod passthrough;
 mod report;
 mod share;
+mod smb;
 mod store;
 
+pub use accel::{OfficeArguments, run_office};
 pub use store::{StoreArguments, measure_store};
 
 use crate::cargo::{build_proxies, cargo, run as run_cargo, target_folder};
 use crate::packages;
 use crate::progress::Progress;
-use figures::FIGURES;
+use figures::all_figures;
 use isthmus_lab::pair::{Binaries, PairOptions};
 use isthmus_lab::{LabError, Level, Result, cleanup};
 use std::collections::BTreeMap;
@@ -43,6 +47,18 @@ pub struct Arguments {
     /// Use the relay-level emulator even as root
     #[arg(long)]
     relay: bool,
+    /// Also what takes hours, in the group `accel`
+    #[arg(long)]
+    full: bool,
+    /// Do not measure what takes minutes without the pair in the group `accel`; known figures are printed instead
+    #[arg(long)]
+    no_baseline: bool,
+    /// A further setting of the client-side proxy, as `key.path=value` (may be repeated)
+    #[arg(long)]
+    client_set: Vec<String>,
+    /// A further setting of the server-side proxy
+    #[arg(long)]
+    server_set: Vec<String>,
     /// Print the list of figures and groups and measure nothing
     #[arg(long)]
     list: bool,
@@ -55,9 +71,12 @@ pub struct Context {
     repetitions: usize,
     options: PairOptions,
     only: Vec<String>,
+    is_full: bool,
+    has_baseline: bool,
     cache: PathBuf,
     progress: Progress,
     notes: Vec<String>,
+    failures: Vec<String>,
 }
 
 /// Measurements that are made together.
@@ -72,9 +91,12 @@ const GROUPS: &[Group] = &[
     Group { name: "parallel", measure: parallel::measure },
     Group { name: "random", measure: share::measure },
     Group { name: "idle", measure: idle::measure },
+    Group { name: "passthrough", measure: passthrough::measure },
     Group { name: "edits", measure: corpora::measure_edits },
     Group { name: "corpus", measure: corpora::measure_folders },
     Group { name: "store", measure: store::measure },
+    Group { name: "smb", measure: smb::measure },
+    Group { name: "accel", measure: accel::measure },
     Group { name: "clients", measure: clients::measure },
 ];
 
@@ -84,8 +106,8 @@ const GROUPS: &[Group] = &[
 /// A measurement could not be made; those that could are printed and written all the same.
 pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.list {
-        FIGURES.iter().for_each(|figure| println!("{:<20} {}", figure.name, figure.what));
-        println!("{:<20} smbclient and the kernel's client at 236 ms, beside published figures", "clients");
+        all_figures().for_each(|figure| println!("{:<24} {}", figure.name, figure.what));
+        println!("{:<24} smbclient and the kernel's client at 236 ms, beside published figures", "clients");
         return Ok(());
     }
     cleanup::on_interrupt()?;
@@ -100,13 +122,21 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         binaries: build_proxies("release")?,
         level: if arguments.relay { Level::Relay } else { Level::best() },
         repetitions: arguments.repetitions.max(1),
-        options: PairOptions::default(),
+        options: PairOptions {
+            client_set: arguments.client_set.clone(),
+            server_set: arguments.server_set.clone(),
+            ..PairOptions::default()
+        },
         only: arguments.only.clone(),
+        is_full: arguments.full,
+        has_baseline: !arguments.no_baseline,
         cache: target_folder().join("bench"),
         progress,
         notes: Vec::new(),
+        failures: Vec::new(),
     };
-    let (values, failures) = measure_groups(arguments, &mut context)?;
+    let values = measure_groups(arguments, &mut context)?;
+    let failures = context.failures;
     context.progress.clear();
     report::print(&values, &context.notes);
     if let Some(path) = &arguments.json {
@@ -122,7 +152,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-fn measure_groups(arguments: &Arguments, context: &mut Context) -> Result<(Values, Vec<String>)> {
+fn measure_groups(arguments: &Arguments, context: &mut Context) -> Result<Values> {
     let is_wanted = |group: &Group| {
         let starts = |only: &String| only.split('.').next() == Some(group.name);
         arguments.only.is_empty() || arguments.only.iter().any(starts)
@@ -134,18 +164,14 @@ fn measure_groups(arguments: &Arguments, context: &mut Context) -> Result<(Value
         return Err(LabError::Format { what: "the group to measure".into(), detail });
     }
     let mut values = Values::new();
-    let mut failures = Vec::new();
     for group in wanted {
         context.progress.step(&format!("measuring {}", group.name));
         match (group.measure)(context) {
             Ok(measured) => values.extend(measured),
-            Err(error) => {
-                context.progress.step(&format!("{} could not be measured: {error}", group.name));
-                failures.push(group.name.to_string());
-            }
+            Err(error) => context.fail(group.name, &error),
         }
     }
-    Ok((values, failures))
+    Ok(values)
 }
 
 fn run_optimised() -> Result<()> {
@@ -155,6 +181,12 @@ fn run_optimised() -> Result<()> {
 }
 
 impl Context {
+    /// Says that something could not be measured; the rest goes on.
+    fn fail(&mut self, name: &str, error: &LabError) {
+        self.progress.step(&format!("{name} could not be measured: {error}"));
+        self.failures.push(name.to_string());
+    }
+
     /// Says something that belongs beside the figures.
     fn note(&mut self, text: String) {
         if !self.notes.contains(&text) {
@@ -176,7 +208,7 @@ mod tests {
 
     #[test]
     fn every_figure_has_a_group_that_measures_it() {
-        for figure in FIGURES {
+        for figure in all_figures() {
             assert!(
                 GROUPS.iter().any(|group| figure.name.split('.').next() == Some(group.name)),
                 "{}",

@@ -1,7 +1,7 @@
 //! Printing and writing the figures.
 
 use super::Values;
-use super::figures::FIGURES;
+use super::figures::all_figures;
 use isthmus_lab::{LabError, Result};
 use serde::Serialize;
 use std::path::Path;
@@ -13,12 +13,12 @@ struct Json<'a> {
 
 /// The table of figures, then the notes.
 pub fn print(values: &Values, notes: &[String]) {
-    println!("\n{:<20}{:<52}{:>28}{:>14}{:>14}", "figure", "what", "best open pair", "goal", "Isthmus");
-    for figure in FIGURES {
+    println!("\n{:<24}{:<52}{:>28}{:>14}{:>14}", "figure", "what", "best open pair", "goal", "Isthmus");
+    for figure in all_figures() {
         let Some(value) = values.get(figure.name) else { continue };
         let mark = if figure.goal.is_met(*value) { "" } else { "  MISSED" };
         println!(
-            "{:<20}{:<52}{:>28}{:>14}{:>14}{mark}",
+            "{:<24}{:<52}{:>28}{:>14}{:>14}{mark}",
             figure.name,
             figure.what,
             figure.competitor,

@@ -11,7 +11,8 @@ use std::net::SocketAddr;
 /// Bytes of one transfer.
 const BYTES: usize = 512 * MIB;
 
-/// The figure of the group: the first transfer of each content, so nothing of it is known.
+/// Both figures of the group. `random.share` is the median of uploads of one content through one pair, of which the first
+/// is cold and the others are warm; `random.share_cold` is that of first uploads, each of a content of its own.
 pub fn measure(context: &mut Context) -> Result<Values> {
     let mut network = Network::start(Level::Loopback, WanShape::open())?;
     let server = network.new_server_address()?;
@@ -21,21 +22,30 @@ pub fn measure(context: &mut Context) -> Result<Values> {
     let mut options = context.options.clone();
     options.store_size = "8 GiB".into();
     let rig = network.start_pair(&context.binaries, &[server], &options)?;
-    let (mut cold_shares, mut warm_shares) = (Vec::new(), Vec::new());
+    let share = |content: &Bytes| -> Result<(f64, f64)> {
+        let plain = rate(near.address(), content)?;
+        Ok((rate(rig.through(0)?, content)?, plain))
+    };
+    let content = Bytes::from(random_bytes(BYTES, 1));
+    let (mut shares, mut cold_shares) = (Vec::new(), Vec::new());
     for number in 1..=context.repetitions {
-        let content = Bytes::from(random_bytes(BYTES, number as u64));
-        let plain = rate(near.address(), &content)?;
-        let cold = rate(rig.through(0)?, &content)?;
-        let warm = rate(rig.through(0)?, &content)?;
-        context.progress.step(&format!(
-            "run {number}: plain relays {plain:.2} GB/s, cold {cold:.2} GB/s, warm {warm:.2} GB/s"
-        ));
-        cold_shares.push(cold / plain);
-        warm_shares.push(warm / plain);
+        let (pair, plain) = share(&content)?;
+        context
+            .progress
+            .step(&format!("run {number}: plain relays {plain:.2} GB/s, the pair {pair:.2} GB/s"));
+        shares.push(pair / plain);
     }
-    let (cold, warm) = (median(&cold_shares), median(&warm_shares));
-    context.note(format!("random.share: {cold:.2} cold, {warm:.2} warm; the lower one counts"));
-    Ok([("random.share".to_string(), cold.min(warm))].into())
+    cold_shares.extend(shares.first());
+    for number in 2..=context.repetitions {
+        let (cold, plain) = share(&Bytes::from(random_bytes(BYTES, number as u64)))?;
+        context
+            .progress
+            .step(&format!("cold {number}: plain relays {plain:.2} GB/s, the pair {cold:.2} GB/s"));
+        cold_shares.push(cold / plain);
+    }
+    Ok([("random.share", median(&shares)), ("random.share_cold", median(&cold_shares))]
+        .map(|(name, value)| (name.to_string(), value))
+        .into())
 }
 
 /// GB/s of one upload, connection and receipt included.

@@ -1,0 +1,150 @@
+//! Counts what the client's own requests may have changed.
+//!
+//! Both engines see the requests that change anything in the same order, and count them alike. What the far engine found
+//! out ahead carries the count of when it asked the server; the near engine drops it if the client has changed the thing
+//! since, whose request was on its way to the server at that time.
+
+use crate::limits::CHANGED_NAMES_MAX;
+use crate::message::{Change, change_of, element, elements, folded, header, split_name};
+use isthmus_smb_wire::messages::CreateRequest;
+use isthmus_smb_wire::{Command, FileId};
+use std::collections::HashMap;
+
+/// Counts of changes.
+#[derive(Default)]
+pub(crate) struct Changes {
+    /// All changes there have been.
+    all: u64,
+    /// When anything may have changed last.
+    anything: u64,
+    /// When a name, folded, may have changed last.
+    names: HashMap<Vec<u8>, u64>,
+}
+
+/// What changed with one request.
+pub(crate) enum Changed {
+    Nothing,
+    Names(Vec<Vec<u8>>),
+    Anything,
+}
+
+impl Changes {
+    /// Counts a request; `name_of` gives the name of an open.
+    pub fn note(&mut self, request: &[u8], name_of: impl Fn(FileId) -> Option<Vec<u8>>) -> Changed {
+        let Some(ranges) = elements(request) else { return Changed::Nothing };
+        let (mut names, mut created): (Vec<Vec<u8>>, Option<Vec<u8>>) = (Vec::new(), None);
+        let mut anything = false;
+        for range in &ranges {
+            let element = element(request, range);
+            if header(element).command() == Command::CREATE {
+                created = CreateRequest::parse(element).ok().map(|view| view.name_bytes().to_vec());
+            }
+            match change_of(element, created.as_deref()) {
+                Change::Nothing => {}
+                Change::Name(name) => names.push(name),
+                Change::Open(id) => match name_of(id) {
+                    Some(name) => names.push(name),
+                    None => anything = true,
+                },
+                Change::Anything => anything = true,
+            }
+        }
+        if !anything && names.is_empty() {
+            return Changed::Nothing;
+        }
+        self.all += 1;
+        if anything || self.names.len() + names.len() > CHANGED_NAMES_MAX {
+            self.names.clear();
+            self.anything = self.all;
+        }
+        if anything {
+            return Changed::Anything;
+        }
+        for name in &names {
+            self.names.insert(folded(name), self.all);
+            // A folder's own attributes change with what is in it.
+            self.names.insert(folded(split_name(name).0), self.all);
+        }
+        Changed::Names(names)
+    }
+
+    /// The count to carry.
+    pub fn now(&self) -> u64 {
+        self.all
+    }
+
+    /// Whether the client is known to have changed a folded name itself.
+    pub fn knows(&self, folded: &[u8]) -> bool {
+        self.names.contains_key(folded)
+    }
+
+    /// Whether a name may have changed since a count.
+    pub fn since(&self, tag: u64, name: &[u8]) -> bool {
+        self.anything > tag || self.names.get(&folded(name)).is_some_and(|at| *at > tag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::request;
+    use isthmus_smb_wire::Name;
+    use isthmus_smb_wire::build;
+    use isthmus_smb_wire::messages::{
+        AccessMask, CreateDisposition, CreateOptions, FileAttributes, OplockLevel, ShareAccess, WriteFlags,
+    };
+
+    fn utf16(text: &str) -> Vec<u8> {
+        text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+    }
+
+    fn create(name: &[u8], access: AccessMask) -> Vec<u8> {
+        let body = build::Create {
+            oplock_level: OplockLevel::NONE,
+            desired_access: access,
+            file_attributes: FileAttributes(0),
+            share_access: ShareAccess::READ,
+            disposition: CreateDisposition::OPEN,
+            options: CreateOptions::NONE,
+            name: Name::new(name),
+            contexts: &[],
+        };
+        request(1, 2, 1, &body).unwrap()
+    }
+
+    #[test]
+    fn only_what_changes_counts_and_only_for_its_name_and_folder() {
+        let (mut changes, file, other) = (Changes::default(), utf16("a\\b.txt"), utf16("a\\c.txt"));
+        let tag = changes.now();
+        assert!(matches!(changes.note(&create(&file, AccessMask::READ_DATA), |_| None), Changed::Nothing));
+        assert!(!changes.since(tag, &file));
+        changes.note(&create(&utf16("A\\B.TXT"), AccessMask::DELETE), |_| None);
+        assert!(changes.since(tag, &file) && changes.since(tag, &utf16("a")), "whatever its case");
+        assert!(!changes.since(tag, &other));
+        assert!(!changes.since(changes.now(), &file), "what was asked after it is good");
+    }
+
+    #[test]
+    fn a_write_counts_for_the_name_of_its_open_and_for_all_without_one() {
+        let (mut changes, file, other) = (Changes::default(), utf16("b"), utf16("c"));
+        let id = FileId { persistent: 1, volatile: 1 };
+        let body = build::Write { flags: WriteFlags::NONE, file_id: Some(id), offset: 0, payload: b"x" };
+        let write = request(1, 2, 1, &body).unwrap();
+        let tag = changes.now();
+        changes.note(&write, |_| Some(file.clone()));
+        assert!(changes.since(tag, &file) && !changes.since(tag, &other));
+        changes.note(&write, |_| None);
+        assert!(changes.since(tag, &other));
+    }
+
+    #[test]
+    fn what_is_counted_is_bounded() {
+        let mut changes = Changes::default();
+        let tag = changes.now();
+        for index in 0..3 * CHANGED_NAMES_MAX {
+            changes.note(&create(&utf16(&format!("{index}")), AccessMask::WRITE_DATA), |_| None);
+        }
+        assert!(changes.names.len() <= CHANGED_NAMES_MAX + 2);
+        assert!(changes.since(tag, &utf16("0")), "what is forgotten counts as changed");
+    }
+}

@@ -1,0 +1,620 @@
+//! The engine on the client side: answers what the far engine has made sure of.
+
+mod opens;
+mod permit;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+use crate::changes::{Changed, Changes};
+use crate::create::{key_of, stand_in};
+use crate::limits::{
+    ACTIVE_MICROS, BEHIND_BYTES_MAX, NEAR_CONTENT_MAX, NEAR_ITEMS_MAX, PENDING_MAX, PING_MICROS,
+};
+use crate::message::{
+    Key, create_modifies, element, elements, file_id_of, folded, header, is_below, is_single, place, respond,
+    retarget,
+};
+use crate::policy::{Mode, Policy, Rights, Trees};
+use crate::told::{Malformed, Offer, ToFar, ToNear};
+use crate::{Carriage, Counts, Fate, Lan, Out};
+use bytes::Bytes;
+use isthmus_smb_wire::build;
+use isthmus_smb_wire::create_context::LeaseState;
+use isthmus_smb_wire::messages::{
+    CloseFlags, CloseRequest, CreateRequest, CreateResponse, OplockLevel, QueryDirectoryFlags,
+    QueryDirectoryRequest, WriteFlags, WriteRequest,
+};
+use isthmus_smb_wire::{Command, Header, Status};
+use opens::{Open, Opens};
+use permit::Liveness;
+pub use permit::{Permit, Why};
+use std::collections::{HashMap, HashSet, VecDeque};
+use trace::Trace;
+pub use trace::{Answered, Traced};
+
+/// Responses to queries by name that were passed on lately, in case they are to be kept.
+const PASSED_MAX: usize = 64;
+
+/// Flags of a QUERY_DIRECTORY that begins from the start.
+const ANEW: QueryDirectoryFlags =
+    QueryDirectoryFlags(QueryDirectoryFlags::RESTART_SCANS.0 | QueryDirectoryFlags::REOPEN.0);
+
+/// A request that was passed on, and may still be answered here.
+struct Pending {
+    carriage: Carriage,
+    request: Vec<u8>,
+}
+
+/// An offer with its content.
+struct Offered {
+    offer: Box<Offer>,
+    content: Bytes,
+}
+
+/// An answer under a watch.
+struct Known {
+    watch: u32,
+    response: Bytes,
+}
+
+/// The engine on the client side, for one connection.
+#[derive(Default)]
+pub struct Near {
+    /// What is allowed here, and on the server side if that has said so.
+    policy: Policy,
+    theirs: Option<Policy>,
+    /// Whether the server side allows only what leases of the client permit.
+    strict: bool,
+    trees: Trees,
+    greeted: bool,
+    now: u64,
+    liveness: Liveness,
+    /// When the far engine was asked, and when the client worked, last.
+    pinged: Option<u64>,
+    worked: u64,
+    changes: Changes,
+    opens: Opens,
+    /// Names of CREATEs that were passed on, by message identifier, and whether they may change anything.
+    creating: HashMap<u64, (Vec<u8>, bool)>,
+    offers: HashMap<Key, Offered>,
+    offer_keys: HashMap<u32, Key>,
+    known: HashMap<Key, Known>,
+    pending: HashMap<u64, Pending>,
+    /// Requests that were passed on and answered here after all: what the server says to them is not for the client.
+    overtaken: HashSet<u64>,
+    /// Credits that came with what was not for the client.
+    owed: u16,
+    /// Keys of queries by name that were passed on, by message identifier.
+    asked: HashMap<u64, Key>,
+    passed: VecDeque<(u64, Key, Bytes)>,
+    /// Bytes of content held in offers.
+    offered_bytes: usize,
+    /// WRITEs that are answered and not done, by message identifier, with their length.
+    behind: HashMap<u64, u32>,
+    behind_bytes: usize,
+    early_close: bool,
+    trace: Trace,
+    counts: Counts,
+}
+
+impl Near {
+    /// The engine of a connection of which nothing has been seen.
+    ///
+    /// With `early_close` the end of a handle whose WRITEs are answered before they are done is answered so too.
+    pub fn new(policy: Policy, early_close: bool) -> Self {
+        Self { policy, early_close, ..Self::default() }
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether the server side works with this one.
+    pub fn is_greeted(&self) -> bool {
+        self.greeted
+    }
+
+    /// The least strict that any share connected on the connection has; what holds without rules while there is none.
+    pub fn mode(&self) -> Mode {
+        let places = self.trees.places().map(|place| self.rights(place, &[]).mode);
+        places
+            .min()
+            .unwrap_or_else(|| self.policy.mode.max(if self.strict { Mode::Strict } else { Mode::Bounded }))
+    }
+
+    /// Offers, answers under watches and opens with content, each of which permits an answer.
+    pub fn permits(&self) -> usize {
+        self.offers.len() + self.known.len() + self.opens.with_content()
+    }
+
+    /// What became of the client's requests after one of a number, the oldest first. It is kept from the first call on, and as
+    /// long as they go on.
+    pub fn trace(&mut self, now: u64, after: u64) -> Vec<Traced> {
+        self.now = self.now.max(now);
+        self.trace.read(self.now, after)
+    }
+
+    /// Whether [`tick`](Self::tick) has anything to do.
+    pub fn is_awake(&self) -> bool {
+        self.greeted && (self.holds() || self.now.saturating_sub(self.worked) < ACTIVE_MICROS)
+    }
+
+    /// A request of the client. `now` is in microseconds.
+    pub fn request(&mut self, now: u64, carriage: Carriage, message: &[u8], out: &mut Out) -> Fate {
+        self.now = now;
+        self.worked = now;
+        self.ping(out);
+        if self.trace.is_on(now) {
+            self.trace.begin(now, message, self.name_in(message));
+        }
+        let opens = &self.opens;
+        match self.changes.note(message, |id| opens.name_of(id)) {
+            Changed::Nothing => {}
+            Changed::Names(names) => {
+                self.known.clear();
+                names.iter().for_each(|name| self.give_up(&folded(name)));
+            }
+            Changed::Anything => {
+                self.known.clear();
+                self.give_up(&[]);
+            }
+        }
+        let fate = if self.greeted { self.try_answer(carriage, message, out) } else { Fate::Forward };
+        if fate == Fate::Forward {
+            self.trace.passed(header(message).message_id());
+            self.passed_on(carriage, message, out);
+        }
+        fate
+    }
+
+    /// A response that came over the WAN, on its way to the client, unless the client has its answer already.
+    #[must_use]
+    pub fn response(&mut self, now: u64, message: &[u8]) -> Fate {
+        self.now = now;
+        let Some(ranges) = elements(message) else { return Fate::Forward };
+        let first = header(message).message_id();
+        if self.overtaken.contains(&first) {
+            self.owed = self.owed.saturating_add(header(message).credits());
+            if !header(message).is_interim() {
+                self.overtaken.remove(&first);
+            }
+            return Fate::Consumed;
+        }
+        if let Some(key) = self.asked.remove(&first) {
+            if self.passed.len() >= PASSED_MAX {
+                self.passed.pop_front();
+            }
+            self.passed.push_back((first, key, Bytes::copy_from_slice(message)));
+        }
+        for range in ranges {
+            let element = element(message, &range);
+            let head = header(element);
+            if head.command() == Command::OPLOCK_BREAK {
+                // Whatever is broken: the client writes what it holds, and the server is asked again.
+                self.opens.end_behind(None);
+            }
+            if head.is_interim() {
+                continue;
+            }
+            let message_id = head.message_id();
+            self.trace.answered(now, element, None);
+            self.pending.remove(&message_id);
+            self.opens.listed(message_id);
+            if let Some((name, modifies)) = self.creating.remove(&message_id)
+                && let Ok(view) = CreateResponse::parse(element)
+                && head.status() == Status::SUCCESS
+            {
+                let (session, tree) = place(element);
+                let rights = self.rights((session, tree), &name);
+                let mut open = Open::new(session, tree, name, !modifies, rights);
+                open.caches = view.oplock_level() != OplockLevel::NONE;
+                self.opens.insert(view.file_id(), open);
+            }
+            self.trees.response(element);
+        }
+        Fate::Forward
+    }
+
+    /// What the far engine says.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn told(&mut self, now: u64, head: &[u8], content: Bytes, out: &mut Out) -> Result<(), Malformed> {
+        self.now = now;
+        match ToNear::parse(head)? {
+            ToNear::Hello { strict } => {
+                self.greeted = true;
+                self.strict |= strict;
+                self.limit_opens();
+                if self.policy != Policy::default() && self.policy.fits() {
+                    out.tell(ToFar::Policy(self.policy.clone()).told());
+                }
+                self.ping(out);
+            }
+            ToNear::Offer(offer) => self.offered(offer, content),
+            ToNear::Withdraw(id) => {
+                if let Some(key) = self.offer_keys.remove(&id) {
+                    self.drop_offer(&key);
+                }
+            }
+            ToNear::Data { file_id, offset, end, tag } => {
+                let stale = self.opens.name_of(file_id).is_none_or(|name| self.changes.since(tag, &name));
+                if !stale {
+                    self.opens.add_content(file_id, offset, content, end);
+                }
+                self.answer_pending(out);
+            }
+            ToNear::Purge(file_id) => {
+                self.counts.breaks += 1;
+                self.opens.purge(file_id);
+            }
+            ToNear::Listing { file_id, key } => {
+                self.opens.add_part(file_id, key, content);
+                self.answer_pending(out);
+            }
+            ToNear::Known { key, watch, tag } => self.keep(key, watch, tag, content),
+            ToNear::Keep { message_id, watch, tag } => {
+                if let Some(at) = self.passed.iter().position(|(id, ..)| *id == message_id)
+                    && let Some((_, key, response)) = self.passed.remove(at)
+                {
+                    self.keep(key, watch, tag, response);
+                }
+            }
+            ToNear::Unwatch(watch) => {
+                self.counts.breaks += 1;
+                self.known.retain(|_, known| known.watch != watch);
+            }
+            ToNear::Answer(message_id) => self.answer_or_ask_again(message_id, out),
+            ToNear::Behind(file_id) => self.opens.set_behind(file_id),
+            ToNear::Written { message_id, file_id, good } => {
+                let length = self.behind.remove(&message_id).unwrap_or(0);
+                self.behind_bytes -= length as usize;
+                if !good {
+                    self.counts.lost_writes += 1;
+                    self.opens.end_behind(Some(file_id));
+                }
+            }
+            ToNear::Policy(policy) => {
+                self.theirs = Some(policy);
+                self.limit_opens();
+            }
+            ToNear::Pong(stamp) => self.liveness.confirmed(stamp.min(now)),
+        }
+        Ok(())
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: u64, out: &mut Out) {
+        self.now = now;
+        if self.is_awake() {
+            self.ping(out);
+        }
+    }
+
+    fn rights(&self, place: (u64, u32), name: &[u8]) -> Rights {
+        let (share, name) = (self.trees.share(place), folded(name));
+        let rights = self.policy.rights(share, &name);
+        let rights = self.theirs.as_ref().map_or(rights, |theirs| rights.and(theirs.rights(share, &name)));
+        if self.strict { rights.strict() } else { rights }
+    }
+
+    /// Less may be done with what is open than was thought.
+    fn limit_opens(&mut self) {
+        let mut opens = std::mem::take(&mut self.opens);
+        opens.allow(|place, name| self.rights(place, name));
+        self.opens = opens;
+    }
+
+    /// What may be done with the file that a request's first element, a CREATE, is for.
+    fn rights_of(&self, request: &[u8]) -> Option<Rights> {
+        let view = CreateRequest::parse(element(request, elements(request)?.first()?)).ok()?;
+        Some(self.rights(place(request), view.name_bytes()))
+    }
+
+    fn holds(&self) -> bool {
+        !self.offers.is_empty() || !self.known.is_empty() || self.opens.has_content()
+    }
+
+    fn ping(&mut self, out: &mut Out) {
+        let due = self.pinged.is_none_or(|at| self.now.saturating_sub(at) >= PING_MICROS);
+        if self.greeted && due {
+            self.pinged = Some(self.now);
+            out.tell(ToFar::Ping(self.now).told());
+        }
+    }
+
+    /// Answers a request, if there is leave to.
+    fn try_answer(&mut self, carriage: Carriage, message: &[u8], out: &mut Out) -> Fate {
+        let command = header(message).command();
+        let answered = if is_single(message) {
+            match command {
+                Command::CREATE => self.answer_create(carriage, message, out),
+                Command::READ => self.answer_read(carriage, message, out),
+                Command::WRITE => return self.answer_write(carriage, message, out),
+                Command::CLOSE => self.answer_close(carriage, message, out),
+                Command::QUERY_INFO => self.answer_query(carriage, message, out),
+                Command::QUERY_DIRECTORY => self.answer_listing(carriage, message, out),
+                _ => None,
+            }
+        } else {
+            self.answer_known(carriage, message, out)
+        };
+        if answered.is_some() { Fate::Consumed } else { Fate::Forward }
+    }
+
+    /// Gives the client an answer.
+    fn answer(&mut self, permit: Permit, carriage: Carriage, mut message: Vec<u8>, out: &mut Out) {
+        let mut header = Header::lenient(&mut message[..]);
+        header.set_credits(header.credits().saturating_add(std::mem::take(&mut self.owed)));
+        self.trace.answered(self.now, &message, Some(permit.why()));
+        out.lan.push(Lan { carriage, message });
+    }
+
+    fn answer_create(&mut self, carriage: Carriage, request: &[u8], out: &mut Out) -> Option<()> {
+        let key = key_of(request)?;
+        let offered = self.offers.get(&key)?;
+        let rights = self.rights_of(request).filter(|rights| rights.bounded())?;
+        let permit = self.liveness.permit(self.now, Why::Offer(offered.offer.id))?;
+        let state = LeaseState(offered.offer.lease_state);
+        let response = stand_in(&offered.offer.response, request, state)?;
+        let view = CreateResponse::parse(&response[..]).ok()?;
+        let (file_id, attributes) = (view.file_id(), view.attributes());
+        let offered = self.drop_offer(&key)?;
+        let (session, tree) = place(request);
+        let mut open = Open::new(session, tree, offered.offer.name.clone(), true, rights);
+        open.answers.clone_from(&offered.offer.answers);
+        open.attributes = Some(attributes);
+        self.opens.insert(file_id, open);
+        self.opens.add_content(file_id, 0, offered.content, offered.offer.whole);
+        out.tell(ToFar::Claim { id: offered.offer.id, carriage, request: request.to_vec() }.told());
+        self.counts.opens += 1;
+        self.answer(permit, carriage, response, out);
+        Some(())
+    }
+
+    fn answer_read(&mut self, carriage: Carriage, request: &[u8], out: &mut Out) -> Option<()> {
+        let (file_id, response, end) = self.opens.read(request)?;
+        let permit = self.liveness.permit(self.now, Why::Lease(file_id))?;
+        self.counts.reads += 1;
+        if self.opens.used(file_id, end) {
+            out.tell(ToFar::Used { file_id, end }.told());
+        }
+        self.answer(permit, carriage, response, out);
+        Some(())
+    }
+
+    /// Answers a WRITE that goes on to the server all the same.
+    fn answer_write(&mut self, carriage: Carriage, request: &[u8], out: &mut Out) -> Fate {
+        let message_id = header(request).message_id();
+        let answer = WriteRequest::parse(request).ok().and_then(|view| {
+            let (file_id, length) = (view.file_id(), view.length());
+            let room = self.behind_bytes + length as usize <= BEHIND_BYTES_MAX;
+            let plain = view.flags() == WriteFlags::NONE && length > 0;
+            let permit = self.liveness.permit(self.now, Why::Behind(file_id))?;
+            let response = respond(request, Status::SUCCESS, &build::WriteResponse { count: length })?;
+            (room && plain && self.opens.is_behind(file_id)).then_some((permit, response, length))
+        });
+        if let Some((permit, response, length)) = answer
+            && self.behind.len() < PENDING_MAX
+        {
+            self.behind.insert(message_id, length);
+            self.behind_bytes += length as usize;
+            self.counts.writes += 1;
+            out.tell(ToFar::Behind(message_id).told());
+            self.answer(permit, carriage, response, out);
+        }
+        Fate::Forward
+    }
+
+    fn answer_close(&mut self, carriage: Carriage, request: &[u8], out: &mut Out) -> Option<()> {
+        let file_id = file_id_of(request)?;
+        let early = self.early_close && self.opens.is_behind(file_id);
+        if !self.opens.is_bounded(file_id) || !(self.opens.is_clean(file_id) || early) {
+            return None;
+        }
+        let view = CloseRequest::parse(request).ok()?;
+        let mut permit = Permit::of_handle(file_id);
+        let mut attributes = None;
+        if early {
+            permit = self.liveness.permit(self.now, Why::Behind(file_id))?;
+        } else if view.flags().contains(CloseFlags::POSTQUERY_ATTRIB) {
+            attributes = Some(self.opens.attributes_of(file_id)?);
+            permit = self.liveness.permit(self.now, Why::Lease(file_id))?;
+        }
+        let response = respond(request, Status::SUCCESS, &build::CloseResponse { attributes })?;
+        self.opens.remove(file_id);
+        out.tell(ToFar::Quiet { carriage, request: request.to_vec() }.told());
+        self.counts.closes += 1;
+        self.answer(permit, carriage, response, out);
+        Some(())
+    }
+
+    fn answer_query(&mut self, carriage: Carriage, request: &[u8], out: &mut Out) -> Option<()> {
+        let file_id = file_id_of(request)?;
+        let response = self.opens.answer_of(file_id, &key_of(request)?)?;
+        let permit = self.liveness.permit(self.now, Why::Lease(file_id))?;
+        let response = retarget(&response, request)?;
+        self.counts.queries += 1;
+        self.answer(permit, carriage, response, out);
+        Some(())
+    }
+
+    fn answer_listing(&mut self, carriage: Carriage, request: &[u8], out: &mut Out) -> Option<()> {
+        let view = QueryDirectoryRequest::parse(request).ok()?;
+        let file_id = view.file_id();
+        if view.flags().intersects(ANEW) {
+            return None;
+        }
+        let part = self.opens.take_part(file_id, &key_of(request)?)?;
+        let response = retarget(&part, request)?;
+        self.counts.listings += 1;
+        self.answer(Permit::of_handle(file_id), carriage, response, out);
+        Some(())
+    }
+
+    /// A QUERY_DIRECTORY is passed on: the far engine is to know how far the client's listing is.
+    fn pass_listing(&mut self, element: &[u8], out: &mut Out) {
+        let Ok(view) = QueryDirectoryRequest::parse(element) else { return };
+        let (file_id, message_id) = (view.file_id(), header(element).message_id());
+        match key_of(element).filter(|_| !view.flags().intersects(ANEW)) {
+            Some(key) => {
+                let used = self.opens.pass_listing(file_id, message_id, key);
+                if used > 0 {
+                    out.tell(ToFar::Used { file_id, end: used }.told());
+                }
+            }
+            None => self.opens.block(file_id, message_id),
+        }
+    }
+
+    fn answer_known(&mut self, carriage: Carriage, request: &[u8], out: &mut Out) -> Option<()> {
+        let known = self.known.get(&key_of(request)?)?;
+        self.rights_of(request).filter(|rights| rights.bounded())?;
+        let permit = self.liveness.permit(self.now, Why::Watch(known.watch))?;
+        let response = retarget(&known.response, request)?;
+        self.counts.queries += 1;
+        self.answer(permit, carriage, response, out);
+        Some(())
+    }
+
+    /// Name of the file that a request is about.
+    fn name_in(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let first = element(message, elements(message)?.first()?);
+        match CreateRequest::parse(first) {
+            Ok(view) => Some(view.name_bytes().to_vec()),
+            Err(_) => self.opens.name_of(file_id_of(first)?),
+        }
+    }
+
+    /// Remembers what was passed on.
+    fn passed_on(&mut self, carriage: Carriage, message: &[u8], out: &mut Out) {
+        let Some(ranges) = elements(message) else { return };
+        let message_id = header(message).message_id();
+        if ranges.len() > 1
+            && self.asked.len() < PENDING_MAX
+            && let Some(key) = key_of(message).filter(|_| self.greeted)
+        {
+            self.asked.insert(message_id, key);
+        }
+        for range in &ranges {
+            let element = element(message, range);
+            let head = header(element);
+            self.trees.request(element);
+            match head.command() {
+                Command::CREATE if self.creating.len() < PENDING_MAX => {
+                    if let Ok(view) = CreateRequest::parse(element) {
+                        let entry = (view.name_bytes().to_vec(), create_modifies(&view));
+                        self.creating.insert(head.message_id(), entry);
+                    }
+                }
+                Command::CLOSE => {
+                    if let Some(id) = file_id_of(element) {
+                        self.opens.remove(id);
+                    }
+                }
+                Command::WRITE | Command::SET_INFO | Command::LOCK | Command::IOCTL => {
+                    if let Some(id) = file_id_of(element) {
+                        self.opens.soil(id);
+                    }
+                }
+                Command::QUERY_DIRECTORY if self.greeted => {
+                    self.pass_listing(element, out);
+                    if ranges.len() == 1 && self.pending.len() + self.overtaken.len() < PENDING_MAX {
+                        let pending = Pending { carriage, request: message.to_vec() };
+                        self.pending.insert(head.message_id(), pending);
+                    }
+                }
+                Command::READ
+                    if ranges.len() == 1
+                        && self.greeted
+                        && self.pending.len() + self.overtaken.len() < PENDING_MAX =>
+                {
+                    let pending = Pending { carriage, request: message.to_vec() };
+                    self.pending.insert(head.message_id(), pending);
+                }
+                Command::TREE_DISCONNECT | Command::LOGOFF => {
+                    let tree = head.tree_id().filter(|_| head.command() == Command::TREE_DISCONNECT);
+                    self.opens.leave(head.session_id(), tree);
+                    self.give_up(&[]);
+                    self.known.clear();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Something came that requests which were passed on may have waited for.
+    fn answer_pending(&mut self, out: &mut Out) {
+        let mut ready: Vec<u64> = self.pending.keys().copied().collect();
+        ready.sort_unstable();
+        for message_id in ready {
+            let Some(Pending { carriage, request }) = self.pending.remove(&message_id) else { continue };
+            if self.try_answer(carriage, &request, out) == Fate::Forward {
+                self.pending.insert(message_id, Pending { carriage, request });
+            } else {
+                self.overtaken.insert(message_id);
+            }
+        }
+    }
+
+    /// The far engine leaves a request to this one, which must have what it takes, or asks again.
+    fn answer_or_ask_again(&mut self, message_id: u64, out: &mut Out) {
+        if self.overtaken.remove(&message_id) {
+            return;
+        }
+        let Some(Pending { carriage, request }) = self.pending.remove(&message_id) else { return };
+        if self.try_answer(carriage, &request, out) == Fate::Forward {
+            if header(&request).command() == Command::QUERY_DIRECTORY {
+                self.pass_listing(&request, out);
+            }
+            out.tell(ToFar::Again { carriage, request }.told());
+        }
+    }
+
+    fn offered(&mut self, offer: Box<Offer>, content: Bytes) {
+        if self.changes.since(offer.tag, &offer.name)
+            || self.offers.len() >= NEAR_ITEMS_MAX
+            || self.offered_bytes + content.len() > NEAR_CONTENT_MAX
+        {
+            // The far engine finds that nobody takes it.
+            return;
+        }
+        self.offered_bytes += content.len();
+        self.offer_keys.insert(offer.id, offer.key);
+        let key = offer.key;
+        if let Some(old) = self.offers.insert(key, Offered { offer, content }) {
+            self.offered_bytes -= old.content.len();
+        }
+    }
+
+    fn drop_offer(&mut self, key: &Key) -> Option<Offered> {
+        let offered = self.offers.remove(key)?;
+        self.offer_keys.remove(&offered.offer.id);
+        self.offered_bytes -= offered.content.len();
+        Some(offered)
+    }
+
+    fn keep(&mut self, key: Key, watch: u32, tag: u64, response: Bytes) {
+        // What the client has changed since may show in any answer.
+        if tag == self.changes.now() && self.known.len() < NEAR_ITEMS_MAX {
+            self.known.insert(key, Known { watch, response });
+        }
+    }
+
+    /// Drops what is held of a folded name and of what is below it; of all with an empty one.
+    fn give_up(&mut self, name: &[u8]) {
+        let gone: Vec<Key> = self
+            .offers
+            .iter()
+            .filter(|(_, offered)| {
+                let folded = folded(&offered.offer.name);
+                folded == name || is_below(&folded, name)
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        gone.iter().for_each(|key| drop(self.drop_offer(key)));
+        self.opens.changed(name);
+    }
+}
