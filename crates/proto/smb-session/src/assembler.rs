@@ -291,10 +291,9 @@ impl Assembler {
         if !input.is_empty() {
             return Err(AssembleError::Malformed("bytes after the record"));
         }
-        let sealed = TRANSFORM_HEADER_LEN + FRAME_HEADER_LEN;
         if pending.lan_len() > MESSAGE_LEN_MAX + FRAME_HEADER_LEN
             || matches!(pending, Pending::Message { seal: Some(_), .. } | Pending::SealedRaw { .. })
-                && pending.lan_len() > MESSAGE_LEN_MAX - sealed
+                && pending.lan_len() > MESSAGE_LEN_MAX - TRANSFORM_HEADER_LEN
         {
             return Err(AssembleError::Malformed("message too long"));
         }

@@ -317,8 +317,9 @@ impl Intake {
         let limit = MESSAGE_LEN_MAX - TRANSFORM_HEADER_LEN;
         let mut plain = match MessageKind::of(&plain) {
             MessageKind::Compressed => match decompress_message(&plain, limit) {
-                Ok(message) => BytesMut::from(Bytes::from(message)),
-                Err(_) => plain,
+                // Nothing cannot be sealed: what comes to that crosses as it is.
+                Ok(message) if !message.is_empty() => BytesMut::from(Bytes::from(message)),
+                _ => plain,
             },
             _ => plain,
         };

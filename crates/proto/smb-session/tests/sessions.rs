@@ -484,7 +484,11 @@ fn what_is_no_message_inside_an_encrypted_one_is_encrypted_anew_as_it_is() {
     let (mut ends, mut pair) = (Ends::new(setting), Pair::new(keys()));
     let messages = ends.begin();
     same_inside(&ends, &mut pair, &messages);
-    for plain in [&b"x"[..], b"\xfeSMB", &[7; 5_000], &compressed(b"\xfeSMB")[..18]] {
+    let cut_off = &compressed(b"\xfeSMB")[..18];
+    // Chained and not, what is compressed to nothing could not be sealed if it were expanded.
+    let nothing = [&compressed(b"")[..], b"\xfcSMB\0\0\0\0\x01\0\0\0\0\0\0\0"];
+    let largest = vec![7; 0xff_ffff - 52];
+    for plain in [&b"x"[..], b"\xfeSMB", &[7; 5_000], &largest, cut_off, nothing[0], nothing[1]] {
         let sealed = ends.seal(plain, true);
         same_inside(&ends, &mut pair, &[(true, sealed)]);
     }
