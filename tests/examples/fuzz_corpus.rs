@@ -272,8 +272,10 @@ fn smb_messages() {
     ends.begin();
     let (_, sealed) = ends.unusual(0).swap_remove(0);
     let plain = ends.open(&sealed, false);
-    let length = (plain.len() as u32).to_le_bytes();
-    let compressed = [b"\xfcSMB", &length[..], &[0, 0, 1, 0], &length, &plain].concat();
+    let compressed = |plain: &[u8]| {
+        let length = (plain.len() as u32).to_le_bytes();
+        [b"\xfcSMB", &length[..], &[0, 0, 1, 0], &length, plain].concat()
+    };
     let cipher = Cipher::Aes128Gcm;
     let mut opens = [&[0; TRANSFORM_HEADER_LEN], &plain[..]].concat();
     let mut sealer = Sealer::new(cipher, &[0x5a; 16], NonceSource::new(cipher, [1; 7])).unwrap();
@@ -281,5 +283,6 @@ fn smb_messages() {
     write("smb-transform", "opens", &opens);
     write("smb-transform", "nested", &sealed);
     write("smb-transform", "compound", &plain);
-    write("smb-transform", "compressed", &compressed);
+    write("smb-transform", "compressed", &compressed(&plain));
+    write("smb-transform", "compressed-to-nothing", &compressed(&[]));
 }

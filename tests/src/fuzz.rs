@@ -16,6 +16,9 @@ const INPUT_BYTES_MAX: usize = 400 << 10;
 /// Mutations stacked on one input, at most.
 const MUTATIONS_MAX: usize = 8;
 
+/// Bytes of an input that are printed when it is a finding, for who has the output alone.
+const SHOWN_BYTES_MAX: usize = 4 << 10;
+
 /// Inputs between two looks at the clock and the memory.
 const BATCH: u32 = 64;
 
@@ -75,7 +78,12 @@ pub fn fuzz(target: &Target, targets: u32) {
 fn try_one(target: &Target, input: &[u8], seed: u64) {
     if catch_unwind(AssertUnwindSafe(|| (target.run)(input))).is_err() {
         let path = keep(target.name, input);
-        panic!("{}: panicked (seed {seed}); the input is kept in {}", target.name, path.display());
+        let shown: String = input.iter().take(SHOWN_BYTES_MAX).map(|byte| format!("{byte:02x}")).collect();
+        let (name, len) = (target.name, input.len());
+        panic!(
+            "{name}: panicked (seed {seed}); the input, {len} bytes, is kept in {}: {shown}",
+            path.display()
+        );
     }
 }
 

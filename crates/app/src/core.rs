@@ -1,6 +1,7 @@
 //! What all connections of one proxy share.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,7 +11,7 @@ use isthmus_reduction::content::{Addr, ContentStore, LedgerId};
 use isthmus_reduction::ledger::Ledger;
 use isthmus_reduction::shared::Shared;
 use isthmus_reduction::similar::{SLOTS_MAX, Similar};
-use isthmus_smb_session::{Connection, KeySource, SessionTable};
+use isthmus_smb_session::{Bindings, Connection, KeySource, SessionTable};
 use isthmus_store::{KEY_LEN, OpenError, Store, StoreKey};
 use isthmus_telemetry::{Level, Telemetry};
 use isthmus_types::limits::WINDOW_LAN_BYTES;
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, watch};
 use crate::AppError;
 use crate::admission::Admission;
 use crate::lanes::Stage;
+use crate::mixed::{MIXED_TIME, Mixed};
 use crate::watch::Watch;
 
 /// Interval of telemetry's own clock.
@@ -66,6 +68,10 @@ pub(crate) struct Core {
     smb: isthmus_config::Smb,
     /// How far round trips are removed, and where.
     policy: isthmus_smb_session::Policy,
+    /// Clients of which not all users have keys.
+    pub mixed: Mixed,
+    /// Sessions on several connections.
+    bindings: Arc<Bindings>,
     session_tables: Mutex<HashMap<String, Arc<SessionTable>>>,
     similar: Arc<Similar>,
     ledgers: Mutex<HashMap<LedgerId, Arc<PeerLedger>>>,
@@ -95,6 +101,8 @@ impl Core {
             draining: watch::Sender::new(false),
             smb: smb.clone(),
             policy: crate::policy::policy(smb),
+            mixed: Mixed::default(),
+            bindings: Bindings::new(),
             session_tables: Mutex::default(),
             keys: std::sync::OnceLock::new(),
             similar: Arc::new(Similar::new(SLOTS_MAX)),
@@ -172,7 +180,7 @@ impl Core {
         };
         let accelerated = accelerated && !self.policy.is_off();
         if accelerated {
-            connection.accelerate(self.policy.clone(), self.smb.early_close);
+            connection.accelerate(self.policy.clone(), self.smb.early_close, self.bindings.clone());
         }
         Some(Stage {
             connection,
@@ -184,6 +192,17 @@ impl Core {
             wan_ready: Arc::default(),
             counted: Arc::default(),
         })
+    }
+
+    /// Somebody without keys has logged on from a client over a connection whose round trips were removed.
+    pub fn note_mixed(&self, client: IpAddr, target: String) {
+        let text = format!(
+            "somebody whose keys the server side does not have uses {target} from {client}, beside others: round trips are \
+             not removed on connections of this client's for {} hours",
+            MIXED_TIME.as_secs() / 3600
+        );
+        self.telemetry.event(Level::Warning, text);
+        self.mixed.note(client, target);
     }
 
     /// The sessions of a file server, which several connections may share.

@@ -10,6 +10,7 @@ use isthmus_net::{Receiver, Sender};
 use isthmus_reduction::decoder::{Delivery, Intake, Taken};
 use isthmus_reduction::frame::Feedback;
 use isthmus_reduction::ledger::Name;
+use isthmus_smb_session::AssembleError;
 use isthmus_telemetry::{ConnectionLedger, SavedBy};
 use isthmus_tunnel::Message;
 use isthmus_types::{Reason, RecordingId, Side};
@@ -311,6 +312,7 @@ impl DecodeHalf {
             | IncomingError::Structure(BadStructure::NoMemory) => {
                 End::Local(Reason::AdmissionFull, error.to_string())
             }
+            IncomingError::Assemble(AssembleError::Mixed) => End::Local(Reason::KeysMixed, error.to_string()),
             _ => End::misbehaved(error.to_string()),
         }
     }

@@ -20,6 +20,7 @@ mod lanes;
 mod level;
 mod link;
 mod listeners;
+mod mixed;
 mod opening;
 mod passing;
 mod policy;

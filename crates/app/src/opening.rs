@@ -78,7 +78,9 @@ impl Opening<'_> {
         };
         let (sender, receiver) = channel.split();
         let understood = self.decision.action == isthmus_config::Action::Optimise;
-        let stage = if understood { self.core.stage(None, true) } else { None };
+        let target = self.target.to_string();
+        let mixed = self.core.mixed.is_known(self.source.ip(), &target);
+        let stage = if understood { self.core.stage(None, !mixed) } else { None };
         let mut session = Session {
             core: self.core.clone(),
             peer,
@@ -114,6 +116,9 @@ impl Opening<'_> {
                 // The session may last for days; what it began with is not needed any more.
                 drop(early);
                 session.run(stream, encode, down).await;
+                if stage.is_some_and(|stage| stage.connection.is_mixed()) {
+                    self.core.note_mixed(self.source.ip(), target);
+                }
                 Outcome::Done
             }
             Answer::Failed(reason, detail) => {

@@ -1,20 +1,28 @@
 //! The catalogue: a small sled database of what is worth keeping but can be lost. Losing it costs warmth at most.
 
+use crate::alarm::Alarm;
 use crate::error::OpenError;
 use isthmus_reduction::content::LedgerId;
 use isthmus_types::{Domain, StoreId};
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Name of the catalogue's folder in the store's directory.
 pub(crate) const DIR_NAME: &str = "catalogue";
 /// Memory that sled may use for its page cache.
 const CACHE_BYTES: u64 = 1 << 20;
-const FLUSH_MS: u64 = 500;
+/// How often sled looks by itself whether there is something to flush or to clean up. What is written is flushed by
+/// [`Catalogue::flush_changes`], soon after.
+const FLUSH_MS: u64 = 10_000;
+/// How late sled's threads may find that there is nothing to do: each would look once a second otherwise.
+const TIMER_SLACK: Duration = Duration::from_secs(60);
 /// Longest key or value that the application may keep here.
 pub const VALUE_LEN_MAX: usize = 64 << 10;
 /// Most values that the application may keep here.
@@ -43,23 +51,28 @@ pub(crate) struct Catalogue {
     quarantine: sled::Tree,
     history: sled::Tree,
     values: sled::Tree,
+    /// Something has been written since it was flushed last.
+    dirty: AtomicBool,
+    /// Rung then.
+    alarm: Arc<Alarm>,
 }
 
 impl Catalogue {
-    /// Opens the catalogue. One that cannot be opened is removed and made anew.
-    pub fn open(dir: &Path) -> Result<Catalogue, OpenError> {
+    /// Opens the catalogue, which rings when there is something to flush. One that cannot be opened is removed and made
+    /// anew.
+    pub fn open(dir: &Path, alarm: &Arc<Alarm>) -> Result<Catalogue, OpenError> {
         let path = dir.join(DIR_NAME);
         let make =
             || DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(OpenError::io(&path));
         make()?;
-        let first = match open_at(&path) {
+        let first = match open_at(&path, alarm) {
             Ok(catalogue) => return Ok(catalogue),
             Err(what) => what,
         };
         tracing::warn!(reason = %first, "the store's catalogue cannot be opened and is made anew");
         fs::remove_dir_all(&path).map_err(OpenError::io(&path))?;
         make()?;
-        open_at(&path).map_err(|what| OpenError::Catalogue { dir: dir.to_owned(), what })
+        open_at(&path, alarm).map_err(|what| OpenError::Catalogue { dir: dir.to_owned(), what })
     }
 
     /// Each segment's last use, as it was saved.
@@ -75,11 +88,11 @@ impl Catalogue {
             let old_header = old.and_then(|old| old.get(8..)).unwrap_or_default();
             Some([&last_use.to_be_bytes()[..], header.unwrap_or(old_header)].concat())
         });
-        note_failure("segment", outcome.map(drop));
+        self.note("segment", outcome.map(drop));
     }
 
     pub fn remove_segment(&self, number: u32) {
-        note_failure("segment", self.segments.remove(number.to_be_bytes()).map(drop));
+        self.note("segment", self.segments.remove(number.to_be_bytes()).map(drop));
     }
 
     /// The copy of a segment's header, if one was saved.
@@ -100,11 +113,11 @@ impl Catalogue {
 
     pub fn save_ledger(&self, id: LedgerId, peer: StoreId, domain: &Domain) {
         let outcome = self.ledgers.insert(ledger_key(peer, domain), &id.0.to_be_bytes());
-        note_failure("ledger", outcome.map(drop));
+        self.note("ledger", outcome.map(drop));
     }
 
     pub fn remove_ledger(&self, peer: StoreId, domain: &Domain) {
-        note_failure("ledger", self.ledgers.remove(ledger_key(peer, domain)).map(drop));
+        self.note("ledger", self.ledgers.remove(ledger_key(peer, domain)).map(drop));
     }
 
     /// Address ranges set aside: from, end.
@@ -115,11 +128,11 @@ impl Catalogue {
 
     pub fn quarantine(&self, addr: u64, end: u64) {
         let outcome = self.quarantine.insert(addr.to_be_bytes(), &end.to_be_bytes());
-        note_failure("quarantine", outcome.map(drop));
+        self.note("quarantine", outcome.map(drop));
     }
 
     pub fn release(&self, addr: u64) {
-        note_failure("quarantine", self.quarantine.remove(addr.to_be_bytes()).map(drop));
+        self.note("quarantine", self.quarantine.remove(addr.to_be_bytes()).map(drop));
     }
 
     /// Adds a sample to the statistics history.
@@ -131,6 +144,7 @@ impl Catalogue {
         while self.history.len() > HISTORY_MAX {
             self.history.pop_min()?;
         }
+        self.changed();
         Ok(())
     }
 
@@ -152,6 +166,7 @@ impl Catalogue {
             return Err(CatalogueError::TooLarge);
         }
         self.values.insert(key, value)?;
+        self.changed();
         Ok(())
     }
 
@@ -161,6 +176,7 @@ impl Catalogue {
 
     pub fn remove(&self, key: &[u8]) -> Result<(), CatalogueError> {
         self.values.remove(key)?;
+        self.changed();
         Ok(())
     }
 
@@ -179,11 +195,29 @@ impl Catalogue {
     pub fn flush(&self) {
         note_failure("flush", self.db.flush().map(drop));
     }
+
+    /// The same, if there is anything that is not.
+    pub fn flush_changes(&self) {
+        if self.dirty.swap(false, Ordering::AcqRel) {
+            self.flush();
+        }
+    }
+
+    fn note(&self, what: &str, outcome: Result<(), sled::Error>) {
+        note_failure(what, outcome);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.dirty.store(true, Ordering::Release);
+        self.alarm.ring();
+    }
 }
 
-/// sled reports most damage as an error, but some by a panic.
-fn open_at(path: &Path) -> Result<Catalogue, String> {
+/// sled reports most damage as an error, but some by a panic. Its threads are like the one that they come from.
+fn open_at(path: &Path, alarm: &Arc<Alarm>) -> Result<Catalogue, String> {
     let open = || -> Result<Catalogue, sled::Error> {
+        allow_slack();
         let db = sled::Config::new()
             .path(path)
             .cache_capacity(CACHE_BYTES)
@@ -197,11 +231,26 @@ fn open_at(path: &Path) -> Result<Catalogue, String> {
             history: db.open_tree("history")?,
             values: db.open_tree("values")?,
             db,
+            dirty: AtomicBool::new(false),
+            alarm: Arc::clone(alarm),
         })
     };
-    match catch_unwind(AssertUnwindSafe(open)) {
-        Ok(outcome) => outcome.map_err(|e| e.to_string()),
-        Err(_) => Err("the database is damaged".to_owned()),
+    let opened = thread::scope(|scope| {
+        let opener = thread::Builder::new().name("store-open".to_owned()).spawn_scoped(scope, open)?;
+        Ok::<_, std::io::Error>(opener.join())
+    });
+    match opened {
+        Ok(Ok(outcome)) => outcome.map_err(|e| e.to_string()),
+        Ok(Err(_)) => Err("the database is damaged".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Lets the waits of this thread, and of those that it starts, end late.
+fn allow_slack() {
+    #[cfg(target_os = "linux")]
+    if let Err(e) = nix::sys::prctl::set_timerslack(TIMER_SLACK.as_nanos() as u64) {
+        tracing::debug!(error = %e, "the store's threads will wake up more often");
     }
 }
 

@@ -6,31 +6,42 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// How often free space and the catalogue's size are looked at, and uses are told apart.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the segments' last uses are saved, in watches.
-const SAVE_WATCHES: u32 = 10;
-/// After a failed write that was no lack of space, learning is tried again after so many watches.
-const RETRY_WATCHES: u32 = 5;
+/// The same while nothing is written.
+const IDLE_WATCH_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the segments' last uses are saved, at most.
+const SAVE_INTERVAL: Duration = Duration::from_secs(10);
+/// After a failed write that was no lack of space, learning is tried again after so long.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Free space must be this share above the floor before learning resumes, so that it does not flap.
 const RESUME_SHARE: u64 = 8;
 /// The least that it must be above the floor: a disk that a write has found full may have a few pages left.
 const RESUME_BYTES_MIN: u64 = 4 << 20;
 
-/// Runs until the sender is gone.
-pub(crate) fn run(shared: &Shared, interval: Duration, stop: &Receiver<()>) {
-    let mut watched = Instant::now();
-    let mut watches = 0u32;
-    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(interval) {
+/// Runs until the alarm is stopped.
+pub(crate) fn run(shared: &Shared, interval: Duration) {
+    let [mut watched, mut tried, mut saved] = [Instant::now(); 3];
+    let is_due = |last: &mut Instant, interval| {
+        let due = last.elapsed() >= interval;
+        if due {
+            *last = Instant::now();
+        }
+        due
+    };
+    loop {
+        let learns = shared.is_learning();
+        let longest = if learns { IDLE_WATCH_INTERVAL } else { WATCH_INTERVAL };
+        if !shared.alarm.wait(longest, interval) {
+            return;
+        }
         shared.flush();
-        if watched.elapsed() >= WATCH_INTERVAL {
-            watched = Instant::now();
-            watches = watches.wrapping_add(1);
-            shared.watch(watches.is_multiple_of(RETRY_WATCHES));
-            if watches.is_multiple_of(SAVE_WATCHES) {
+        shared.catalogue.flush_changes();
+        if is_due(&mut watched, WATCH_INTERVAL) {
+            shared.watch(is_due(&mut tried, RETRY_INTERVAL));
+            if is_due(&mut saved, SAVE_INTERVAL) {
                 shared.save_uses();
             }
         }

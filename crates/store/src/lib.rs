@@ -3,6 +3,7 @@
 //! [`Store`] implements [`isthmus_reduction::content::ContentStore`]. The on-disk format is docs/store.md. All calls may
 //! block for the disk; nothing here is asynchronous.
 
+mod alarm;
 mod cache;
 mod catalogue;
 mod config;

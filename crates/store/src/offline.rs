@@ -72,7 +72,7 @@ pub fn check(dir: &Path, key: Option<&StoreKey>, repair: bool) -> Result<CheckRe
     let _lock = dir::lock_dir(dir)?;
     let survey = Survey::of(dir)?;
     survey.check_key(dir, dir::load_identity(dir)?.as_ref(), key)?;
-    let catalogue = Catalogue::open(dir)?;
+    let catalogue = Catalogue::open(dir, &Arc::default())?;
     let quarantined = catalogue.quarantined();
     let mut check = Check {
         report: CheckReport { quarantined: quarantined.len() as u64, ..CheckReport::default() },
@@ -323,7 +323,7 @@ fn with_slot(
 
 /// Replaces the catalogue's copies of headers, which still hold keys wrapped by the old key.
 fn save_headers(dir: &Path, changed: &[(&PathBuf, SegmentHeader)]) -> Result<(), OpenError> {
-    let catalogue = Catalogue::open(dir)?;
+    let catalogue = Catalogue::open(dir, &Arc::default())?;
     let uses = catalogue.last_uses();
     for (_, header) in changed {
         let last_use = uses.get(&header.number).copied().unwrap_or_default();

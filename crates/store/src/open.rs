@@ -36,7 +36,8 @@ pub(crate) fn open(config: Config) -> Result<(Arc<Shared>, Replay), OpenError> {
 
     // From here on the directory may be changed.
     let had_catalogue = config.dir.join(catalogue::DIR_NAME).exists();
-    let catalogue = Catalogue::open(&config.dir)?;
+    let alarm = Arc::default();
+    let catalogue = Catalogue::open(&config.dir, &alarm)?;
     let next_segment = survey.last_number() + 1;
     let next_addr = next_addr(&survey, known.as_ref(), &catalogue);
     let is_wiped = survey.segments.is_empty() && (!had_catalogue || !catalogue.last_uses().is_empty());
@@ -81,6 +82,7 @@ pub(crate) fn open(config: Config) -> Result<(Arc<Shared>, Replay), OpenError> {
         durable: AtomicU64::new(next_addr),
         flushing: Mutex::new(()),
         flush_failed: AtomicBool::new(false),
+        alarm,
         dir: config.dir,
         _lock: dir_lock,
     });

@@ -1,5 +1,6 @@
 //! What the store's calls, its flushing thread and replay share.
 
+use crate::alarm::Alarm;
 use crate::cache::{Cache, Pool};
 use crate::catalogue::Catalogue;
 use crate::config::{CATALOGUE_RESERVE_BYTES, Disk};
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     pub flushing: Mutex<()>,
     /// Set once a flush has failed: what is on disk is not known any more.
     pub flush_failed: AtomicBool,
+    /// Wakes the flushing thread.
+    pub alarm: Arc<Alarm>,
     pub _lock: Flock<File>,
 }
 

@@ -24,14 +24,11 @@ use isthmus_types::limits::{DOMAIN_LEN_MAX, RECORD_BYTES_MAX};
 use isthmus_types::{Domain, StoreId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 /// An open chunk store. Closed in good order when dropped; what was appended before a crash is found again.
 pub struct Store {
     shared: Arc<Shared>,
-    /// Dropped to stop the flushing thread.
-    stop: Option<Sender<()>>,
     flusher: Option<JoinHandle<()>>,
 }
 
@@ -43,13 +40,12 @@ impl Store {
     pub fn open(config: Config) -> Result<(Store, Replay), OpenError> {
         let interval = config.flush_interval;
         let (shared, replay) = open::open(config)?;
-        let (stop, stopped) = mpsc::channel();
         let for_flusher = Arc::clone(&shared);
         let flusher = thread::Builder::new()
             .name("store-flush".to_owned())
-            .spawn(move || flush::run(&for_flusher, interval, &stopped))
+            .spawn(move || flush::run(&for_flusher, interval))
             .map_err(OpenError::io(&shared.dir))?;
-        Ok((Store { shared, stop: Some(stop), flusher: Some(flusher) }, replay))
+        Ok((Store { shared, flusher: Some(flusher) }, replay))
     }
 
     /// The store's identity: by this name peers know what it holds.
@@ -130,7 +126,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.stop.take();
+        self.shared.alarm.stop();
         if let Some(flusher) = self.flusher.take()
             && flusher.join().is_err()
         {

@@ -157,6 +157,7 @@ impl Shared {
         }
         writer.sealed_bytes += segment.bytes();
         writer.unflushed.push(file);
+        self.alarm.ring();
         if writer.unflushed.len() > UNFLUSHED_MAX {
             let oldest = writer.unflushed.remove(0);
             if let Err(e) = oldest.sync_data() {
@@ -272,6 +273,7 @@ impl Shared {
         }
         active.end += len;
         active.dirty = true;
+        self.alarm.ring();
         active.segment.bytes.store(active.end, Ordering::Relaxed);
         active.segment.last_use.store(self.tick_use(), Ordering::Relaxed);
         writer.since_cooling += len;

@@ -34,16 +34,24 @@ const OPTIONAL: [&[u8]; 3] = [name::DURABLE, name::DURABLE_V2, name::LEASE];
 /// Whether a single CREATE opens a file for reading in a way that can be done ahead.
 pub(crate) fn reads_a_file(request: &[u8]) -> bool {
     let Ok(view) = CreateRequest::parse(request) else { return false };
+    !create_modifies(&view) && reads_content(&view) && is_plain(&view)
+}
+
+/// Whether a CREATE is for reading a file, and perhaps for writing it too.
+pub(crate) fn reads_content(view: &CreateRequest<&[u8]>) -> bool {
     let reading = AccessMask::READ_DATA.with(AccessMask::GENERIC_READ).with(AccessMask::EXECUTE);
     let special = CreateOptions::OPEN_BY_FILE_ID
         .with(CreateOptions::DIRECTORY_FILE)
         .with(CreateOptions::OPEN_REPARSE_POINT)
         .with(CreateOptions::NO_INTERMEDIATE_BUFFERING)
         .with(CreateOptions::WRITE_THROUGH);
-    !create_modifies(&view)
-        && view.desired_access().intersects(reading)
-        && !view.options().intersects(special)
-        && is_plain(&view)
+    view.desired_access().intersects(reading) && !view.options().intersects(special)
+}
+
+/// Whether a CREATE is for writing a file.
+pub(crate) fn writes_content(view: &CreateRequest<&[u8]>) -> bool {
+    let writing = AccessMask::WRITE_DATA.with(AccessMask::GENERIC_WRITE).with(AccessMask::GENERIC_ALL);
+    view.desired_access().intersects(writing)
 }
 
 /// Whether all contexts are such that another open can stand in for this.

@@ -25,6 +25,14 @@ pub(crate) const WHOLE_BYTES_MAX: u64 = 4 << 20;
 /// The first and the largest window of reading ahead of one open.
 pub(crate) const WINDOW_BYTES_FIRST: u64 = 256 << 10;
 pub(crate) const WINDOW_BYTES_MAX: u64 = 16 << 20;
+/// What the window grows by with each read.
+pub(crate) const WINDOW_GROWTH: u64 = 4;
+/// The end of a file that is read with its open.
+pub(crate) const TAIL_BYTES: u64 = 64 << 10;
+/// A file up to this size is read whole once a client that may write it has read its start and its end.
+pub(crate) const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
+/// So many opens after which nothing was read let nothing more be read with an open.
+pub(crate) const EAGERNESS_MAX: u32 = 8;
 /// One read made ahead.
 pub(crate) const READ_BYTES: u32 = 1 << 20;
 /// How long a handle opened ahead is kept for its use.
@@ -40,7 +48,7 @@ pub(crate) const LOOK_HIDDEN_MICROS: u64 = 200_000;
 pub(crate) const RECENT_MICROS: u64 = 3_000_000;
 /// How long a file is left alone that somebody else has open in a way that stands against it.
 pub(crate) const REFUSED_MICROS: u64 = 30_000_000;
-/// Files of a folder that a client opens before others are opened ahead.
+/// Files of a folder that a client opens before others are opened ahead, unless it begins with the first of them.
 pub(crate) const OPENS_TO_WAKE: u32 = 2;
 /// Queries of a folder's files before others are made ahead.
 pub(crate) const QUERIES_TO_WAKE: u32 = 2;

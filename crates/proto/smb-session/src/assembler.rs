@@ -300,6 +300,14 @@ impl Assembler {
         Ok(pending)
     }
 
+    /// Sees an element as this proxy's LAN gets it.
+    fn observe(&self, inner: &mut Inner, element: &[u8], alone: bool) -> Result<(), AssembleError> {
+        match inner.observe(self.way, element, alone) {
+            Some(accepted) => inner.begins(&accepted),
+            None => Ok(()),
+        }
+    }
+
     fn elements(
         &mut self,
         inner: &mut Inner,
@@ -375,7 +383,7 @@ impl Assembler {
                 self.see_signature(inner, before, &element, &content);
             }
             if content.is_empty() {
-                inner.observe(self.way, &element.skeleton, count == 1);
+                self.observe(inner, &element.skeleton, count == 1)?;
             }
             let (head, tail) = element.parts();
             run.extend_from_slice(head);
@@ -427,7 +435,7 @@ impl Assembler {
         for (index, mut element) in elements.into_iter().enumerate() {
             element.finish(index + 1 == count)?;
             if element.content_len == 0 {
-                inner.observe(self.way, &element.skeleton, count == 1);
+                self.observe(inner, &element.skeleton, count == 1)?;
             }
             let (head, tail) = element.parts();
             buffer.extend_from_slice(head);

@@ -1,5 +1,6 @@
 //! State of one outer connection, shared by the two halves of a proxy.
 
+use crate::bindings::Bound;
 use crate::codec::Way;
 use crate::engine::{Crossings, Engine, Obstacle};
 use crate::follow::{Follow, Session};
@@ -49,10 +50,12 @@ impl Connection {
             prefixes: 0,
             table,
             engine: Engine::None,
+            bound: None,
             now: 0,
             obstacle: None,
             gmac: false,
             lost: false,
+            mixed: false,
             lan_out: VecDeque::new(),
             wan_out: Crossings::new(),
         };
@@ -67,6 +70,11 @@ impl Connection {
     /// What consoles and metrics show.
     pub fn status(&self) -> Status {
         self.lock().status()
+    }
+
+    /// Whether a session without keys has begun beside others whose messages the engine changes, which ends the connection.
+    pub fn is_mixed(&self) -> bool {
+        self.lock().mixed
     }
 
     /// Counts changes of what [`status`](Self::status) gives.
@@ -174,6 +182,8 @@ pub(crate) struct Inner {
     prefixes: u64,
     pub table: Option<Arc<SessionTable>>,
     pub engine: Engine,
+    /// Sessions that are on several connections.
+    pub bound: Option<Bound>,
     /// Time as the engine has it, in microseconds.
     pub now: u64,
     /// Why the engine cannot change what passes, since something did that it could not.
@@ -182,6 +192,7 @@ pub(crate) struct Inner {
     pub gmac: bool,
     /// A message could not be protected, so that the connection has to end.
     pub lost: bool,
+    pub mixed: bool,
     /// Frames of the engine for this proxy's LAN, and what it has for the other proxy. Its windows bound both.
     pub lan_out: VecDeque<Bytes>,
     pub wan_out: Crossings,

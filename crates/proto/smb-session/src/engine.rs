@@ -1,8 +1,10 @@
 //! Where the engine that removes round trips is joined to the messages of a connection.
 
+use crate::bindings::{Bindings, Bound};
 use crate::codec::Way;
-use crate::connection::{Connection, Inner};
+use crate::connection::{Connection, Inner, TableKey};
 use crate::error::AssembleError;
+use crate::follow::Accepted;
 use crate::head::Head;
 use crate::intake::session_of;
 use bytes::{Bytes, BytesMut};
@@ -12,6 +14,7 @@ use isthmus_smb_wire::header::SIGNATURE;
 use isthmus_smb_wire::transport::{FRAME_HEADER_LEN, frame_header};
 use isthmus_smb_wire::{Command, Header, HeaderFlags, compound};
 use isthmus_types::Side;
+use std::sync::Arc;
 
 /// Why the engine does nothing ahead on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub enum Obstacle {
     Gmac,
     /// The dialect has no leases as the engine needs them.
     Dialect,
+    /// A session on it is on another connection too.
+    Channels,
     /// No session has begun, or the other side has not begun to work.
     NotYet,
 }
@@ -43,6 +48,9 @@ impl std::fmt::Display for Obstacle {
             Self::NoKeys => "a session on the connection has no keys",
             Self::Gmac => "messages are signed with AES-GMAC, whose nonces are the message identifiers",
             Self::Dialect => "the dialect is below 3.0",
+            Self::Channels => {
+                "a session is on several connections (multichannel), which would not see each other's changes"
+            }
             Self::NotYet => "no session has begun, or it is off on the other side",
         })
     }
@@ -62,8 +70,10 @@ impl Connection {
     /// has it too.
     ///
     /// With `early_close` the end of a file just written is answered near the client before the server has confirmed it.
-    pub fn accelerate(&self, policy: Policy, early_close: bool) {
+    /// All connections of a proxy share `bindings`.
+    pub fn accelerate(&self, policy: Policy, early_close: bool, bindings: Arc<Bindings>) {
         let mut inner = self.lock();
+        inner.bound = Some(Bound::new(bindings));
         inner.engine = match self.side() {
             Side::Client => Engine::Near(Box::new(Near::new(policy, early_close))),
             Side::Server => {
@@ -85,6 +95,7 @@ impl Connection {
     /// Lets the engine do what is due. Tells whether it wants to be called again before long.
     pub fn tick(&self) -> bool {
         let mut inner = self.lock();
+        inner.look_at_bindings();
         let mut out = Out::default();
         let now = inner.now;
         let awake = match &mut inner.engine {
@@ -209,16 +220,36 @@ impl Inner {
         }
     }
 
-    /// Something passes that the engine cannot change. It does nothing ahead from now on.
+    /// Something passes that the engine cannot change, or cannot see. It does nothing ahead from now on, and answers nothing.
     pub fn cannot_change(&mut self, obstacle: Obstacle) {
-        if let Engine::Far(far) = &mut self.engine {
-            far.enable(false);
+        match &mut self.engine {
+            Engine::None => {}
+            Engine::Near(near) => near.stop(),
+            Engine::Far(far) => far.enable(false),
         }
         self.obstacle.get_or_insert(obstacle);
     }
 
+    /// A session is being bound to this connection, and is on another.
+    pub fn binds(&mut self, session_id: u64) {
+        if let Some(bound) = &self.bound {
+            bound.add((self.follow.negotiated.server_guid, session_id));
+            self.cannot_change(Obstacle::Channels);
+        }
+    }
+
+    /// Whether a session of this connection has been bound to another.
+    fn look_at_bindings(&mut self) {
+        let (sessions, guid) = (&self.sessions, &self.follow.negotiated.server_guid);
+        let is_here = |(server, session): &TableKey| server == guid && sessions.contains_key(session);
+        if self.bound.as_mut().is_some_and(|bound| bound.is_any(is_here)) {
+            self.cannot_change(Obstacle::Channels);
+        }
+    }
+
     /// A message from this proxy's LAN.
     pub fn engine_takes(&mut self, way: Way, carriage: Carriage, message: &mut BytesMut) -> (Fate, Out) {
+        self.look_at_bindings();
         let mut out = Out::default();
         let (now, may) = (self.now, self.may_accelerate());
         let fate = match &mut self.engine {
@@ -236,6 +267,7 @@ impl Inner {
 
     /// A message from the other proxy, for this proxy's LAN: on the server side the engine sends it.
     pub fn engine_sends(&mut self, way: Way, carriage: Carriage, message: Vec<u8>) {
+        self.look_at_bindings();
         let mut out = Out::default();
         let (now, may) = (self.now, self.may_accelerate());
         if let Engine::Far(far) = &mut self.engine {
@@ -254,8 +286,22 @@ impl Inner {
         }
     }
 
+    /// A session has begun. One without keys cannot be on a connection on which messages are changed: its client would not
+    /// take the server's next answer.
+    pub fn begins(&mut self, accepted: &Accepted) -> Result<(), AssembleError> {
+        let Engine::Near(near) = &self.engine else { return Ok(()) };
+        let has_keys =
+            self.sessions.get(&accepted.session_id()).is_some_and(|session| session.crypto.is_some());
+        if has_keys || accepted.is_keyless() || !near.is_greeted() {
+            return Ok(());
+        }
+        self.mixed = true;
+        Err(AssembleError::Mixed)
+    }
+
     /// What the other proxy's engine says.
     pub fn engine_hears(&mut self, way: Way, head: &[u8], content: Bytes) -> Result<(), AssembleError> {
+        self.look_at_bindings();
         let mut out = Out::default();
         let now = self.now;
         let heard = match &mut self.engine {

@@ -27,4 +27,7 @@ pub enum AssembleError {
     /// The message would be too long for the transport, or all nonces are used up.
     #[error("a message could not be signed or encrypted")]
     Seal,
+    /// A session has begun whose keys nobody has, beside others in which messages are changed: its own would not verify.
+    #[error("a user without keys has logged on over a connection whose round trips are removed")]
+    Mixed,
 }

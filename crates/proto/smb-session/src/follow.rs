@@ -149,6 +149,9 @@ impl Inner {
         let (session_id, message_id) = (view.header().session_id(), view.header().message_id());
         let binding = view.flags().contains(SessionSetupFlags::BINDING);
         let known = self.sessions.get(&session_id).is_some_and(|session| !session.ended);
+        if binding {
+            self.binds(session_id);
+        }
         let leg = self.has_engine().then(|| self.follow.hash.clone());
         let list = &mut self.follow.authentications;
         let continued = list
@@ -379,6 +382,11 @@ impl Accepted {
     /// The session.
     pub fn session_id(&self) -> u64 {
         self.session_id
+    }
+
+    /// Whether nothing in it is signed or encrypted.
+    pub fn is_keyless(&self) -> bool {
+        self.keyless.is_some()
     }
 
     /// Asks for the session's key, if it can have one.

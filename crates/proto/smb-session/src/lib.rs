@@ -13,6 +13,7 @@
 //! No sockets, no clock, no randomness but what the caller gives.
 
 mod assembler;
+mod bindings;
 mod bytes_at;
 mod codec;
 mod connection;
@@ -32,6 +33,7 @@ mod status;
 mod tracker;
 
 pub use assembler::Assembler;
+pub use bindings::Bindings;
 pub use connection::{Connection, SessionTable};
 pub use engine::{Acceleration, Obstacle};
 pub use error::{AssembleError, IntakeError};

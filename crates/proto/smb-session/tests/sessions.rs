@@ -5,7 +5,7 @@
 mod support;
 
 use isthmus_smb_crypto::{Dialect, TransformHeader};
-use isthmus_smb_session::{IntakeError, SessionState, SessionTable, State};
+use isthmus_smb_session::{Bindings, IntakeError, Obstacle, Policy, SessionState, SessionTable, State};
 use isthmus_smb_wire::{build, compound};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -332,6 +332,44 @@ fn a_session_that_binds_to_another_connection_has_keys_there_too() {
         let reason = pair.client.status().sessions[0].reason.clone();
         assert_eq!(reason.as_deref(), Some("the session this connection binds to is not known"));
     }
+}
+
+#[test]
+fn a_session_on_two_connections_is_not_accelerated_on_either() {
+    let setting = settings().into_iter().find(|setting| setting.protection == Protection::Sealed).unwrap();
+    let (table, bindings) = (SessionTable::new(), [Bindings::new(), Bindings::new()]);
+    let begun = |random| {
+        let pair = Pair::with(keys(), table.clone(), random);
+        for (connection, bindings) in [&pair.client, &pair.server].into_iter().zip(&bindings) {
+            connection.accelerate(Policy::default(), false, bindings.clone());
+        }
+        (Ends::new(setting), pair)
+    };
+    let obstacles = |pair: &Pair| {
+        [&pair.client, &pair.server].map(|connection| {
+            let _ = connection.tick();
+            connection.acceleration().unwrap().obstacle
+        })
+    };
+    let ((mut first, mut pair), (mut alone, mut apart)) = (begun(1), begun(2));
+    for (from_server, message) in first.begin() {
+        pair.pass(from_server, &message);
+    }
+    alone.session_id += 1;
+    for (from_server, message) in alone.begin() {
+        apart.pass(from_server, &message);
+    }
+    assert_eq!(obstacles(&pair), [Some(Obstacle::NotYet); 2]);
+    let (mut second, mut other) = begun(3);
+    for (from_server, message) in second.negotiate().into_iter().enumerate() {
+        other.pass(from_server == 1, &message);
+    }
+    let [(_, request), ..] = &second.session_setup(0, first.keys.as_ref())[..] else { panic!("no request") };
+    other.pass(false, request);
+    for pair in [&pair, &other] {
+        assert_eq!(obstacles(pair), [Some(Obstacle::Channels); 2]);
+    }
+    assert_eq!(obstacles(&apart), [Some(Obstacle::NotYet); 2], "another session");
 }
 
 #[test]

@@ -42,11 +42,13 @@ pub enum Reason {
     ServerNear = 18,
     /// A branch gateway in the path optimises.
     BranchGateway = 19,
+    /// A session without keys has begun beside others whose round trips are removed.
+    KeysMixed = 20,
 }
 
 impl Reason {
     /// Every reason, in wire order.
-    pub const ALL: [Reason; 19] = [
+    pub const ALL: [Reason; 20] = [
         Reason::RulePassThrough,
         Reason::RuleDeny,
         Reason::PeerAbsent,
@@ -66,6 +68,7 @@ impl Reason {
         Reason::PreExisting,
         Reason::ServerNear,
         Reason::BranchGateway,
+        Reason::KeysMixed,
     ];
 
     /// The byte that stands for this reason on the wire.
@@ -100,6 +103,7 @@ impl Reason {
             Reason::PreExisting => "pre_existing",
             Reason::ServerNear => "server_near",
             Reason::BranchGateway => "branch_gateway",
+            Reason::KeysMixed => "keys_mixed",
         }
     }
 }
@@ -126,6 +130,7 @@ impl fmt::Display for Reason {
             Reason::PreExisting => "it is older than what would optimise it",
             Reason::ServerNear => "the file server is near",
             Reason::BranchGateway => "a branch gateway in the path optimises",
+            Reason::KeysMixed => "a user without keys has joined one whose round trips are removed",
         })
     }
 }

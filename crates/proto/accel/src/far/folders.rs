@@ -3,7 +3,7 @@
 use super::Far;
 use super::opens::Open;
 use crate::Carriage;
-use crate::limits::{FOLDERS_MAX, NAMES_MAX, OFFERS_FIRST};
+use crate::limits::{FOLDERS_MAX, NAMES_MAX, OFFERS_FIRST, OPENS_TO_WAKE};
 use crate::message::{FileName, folded, join_name, place, split_name};
 use isthmus_smb_wire::fscc::DirectoryEntries;
 use isthmus_smb_wire::messages::{FileAttributes, InfoClass, QueryDirectoryResponse};
@@ -50,6 +50,8 @@ pub(crate) struct Folder {
     pub opens: u32,
     pub queries: u32,
     last: Option<usize>,
+    /// Whether the client came to the first of its files first, as one does that goes through all.
+    from_start: bool,
     /// Steps in the order of the listing, and in that of the numbers.
     steps: (u32, u32),
     /// Handles that may be open ahead.
@@ -111,6 +113,7 @@ impl Folder {
             opens: 0,
             queries: 0,
             last: None,
+            from_start: false,
             steps: (0, 0),
             window: OFFERS_FIRST,
             pattern: None,
@@ -155,7 +158,22 @@ impl Folder {
                 self.steps.1 += u32::from(to == from + 1);
             }
         }
+        if self.last.is_none() {
+            let is_file = |at: &&usize| self.entries.get(**at).is_some_and(|entry| !entry.directory);
+            let listed = self.entries.iter().position(|entry| !entry.directory);
+            self.from_start = listed == Some(index) || self.by_number.iter().find(is_file) == Some(&index);
+        }
         self.last = Some(index);
+    }
+
+    /// Whether the client goes through its files.
+    pub fn is_walked(&self) -> bool {
+        self.opens >= OPENS_TO_WAKE || self.from_start && self.opens > 0
+    }
+
+    /// The client does something else here now.
+    pub fn forget_steps(&mut self) {
+        (self.opens, self.from_start) = (0, false);
     }
 
     /// Entries in the order in which the client goes, from where it is; then those before.

@@ -102,6 +102,7 @@ pub struct Far {
     /// Compounds of the client whose response is to be kept.
     keeping: HashMap<u64, Keeping>,
     queries: queries::Queries,
+    eagerness: reads::Eagerness,
     writes: writes::Writes,
     /// Files that the client has made and written.
     uploads: u32,
@@ -146,6 +147,7 @@ impl Far {
             watches: Watches::default(),
             keeping: HashMap::new(),
             queries: queries::Queries::default(),
+            eagerness: reads::Eagerness::default(),
             writes: writes::Writes::default(),
             uploads: 0,
             policy,

@@ -8,9 +8,7 @@ use super::reads::Reading;
 use super::{Far, Job, read_charge};
 use crate::create::{key_of, lease_of, like, without_lease};
 use crate::far::folders::FolderKey;
-use crate::limits::{
-    AHEAD_BYTES_MAX, ANSWERS_MAX, OFFERS_FIRST, OFFERS_MAX, OPENS_TO_WAKE, READ_BYTES, WHOLE_BYTES_MAX,
-};
+use crate::limits::{AHEAD_BYTES_MAX, ANSWERS_MAX, OFFERS_FIRST, OFFERS_MAX, READ_BYTES, WHOLE_BYTES_MAX};
 use crate::message::{FileName, Key, close, folded, header, request};
 use crate::told::{Offer as Told, ToNear};
 use crate::{Carriage, Out};
@@ -147,7 +145,7 @@ impl Far {
         let open_here = self.offers.list.values().filter(|offer| offer.folder == *key).count();
         let room = AHEAD_BYTES_MAX.saturating_sub(self.offers.bytes());
         let Some(folder) = self.folders.get(key) else { return false };
-        if folder.opens < OPENS_TO_WAKE || open_here >= folder.window {
+        if !folder.is_walked() || open_here >= folder.window {
             return false;
         }
         let Some(pattern) = folder.pattern.clone() else { return false };
@@ -473,7 +471,7 @@ impl Far {
             folder.window = (folder.window / 2).max(OFFERS_FIRST);
             if folder.wasted > OFFERS_FIRST as u32 {
                 // The client has turned to something else; it has to begin anew.
-                folder.opens = 0;
+                folder.forget_steps();
                 folder.window = OFFERS_FIRST;
             }
         }

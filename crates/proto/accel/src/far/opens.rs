@@ -3,7 +3,7 @@
 use super::{Far, Job};
 use crate::create::{
     LeaseOf, key_of, lease_of, reads_a_file, stand_in, wants_no_oplock, with_lease_key, with_own_lease,
-    without_lease,
+    without_lease, writes_content,
 };
 use crate::far::leg::Owner;
 use crate::far::offers::Identity;
@@ -16,7 +16,7 @@ use crate::{Carriage, Lan, Out, Wan};
 use isthmus_smb_wire::create_context::{LeaseState, name};
 use isthmus_smb_wire::edit::without_create_context;
 use isthmus_smb_wire::messages::{
-    AccessMask, CreateAction, CreateOptions, CreateRequest, CreateResponse, FileAttributes, OplockLevel,
+    CreateAction, CreateOptions, CreateRequest, CreateResponse, FileAttributes, OplockLevel,
 };
 use isthmus_smb_wire::{Command, FileId, Header, Status};
 use std::collections::{HashMap, HashSet};
@@ -347,7 +347,7 @@ impl Far {
             lease: if directory { LeaseState::NONE } else { lease },
             own: creating.own,
             client: asked.map(|lease| lease.key),
-            modified: crate::message::create_modifies(&request),
+            modified: view.create_action() != CreateAction::OPENED,
             made: view.create_action() != CreateAction::OPENED,
             written: false,
             broken: None,
@@ -356,6 +356,9 @@ impl Far {
             queries: Vec::new(),
         };
         self.opens.insert(id, open);
+        if alone {
+            self.read_with_open(id, &creating.request, out);
+        }
         let exclusive = granted.is_some_and(|lease| lease.state.contains(LeaseState::WRITE_CACHING));
         if creating.behind && exclusive && !directory {
             out.after.push(Wan::Told(ToNear::Behind(id).told(bytes::Bytes::new())));
@@ -373,6 +376,7 @@ impl Far {
         if let Some(open) = self.opens.remove(id) {
             self.uploads = self.uploads.saturating_add((open.made && open.written).into());
             self.note_closed(&open);
+            self.learn_from(&open);
             self.send_swallowed(open.reading, out);
         }
     }
@@ -465,18 +469,13 @@ impl Far {
 /// that loses the connection must not find the file again as if all its WRITEs were done.
 fn write_behind(request: &[u8]) -> Option<Vec<u8>> {
     let view = CreateRequest::parse(request).ok()?;
-    let writing = AccessMask::WRITE_DATA.with(AccessMask::GENERIC_WRITE).with(AccessMask::GENERIC_ALL);
     let direct = CreateOptions::WRITE_THROUGH.with(CreateOptions::NO_INTERMEDIATE_BUFFERING);
     let exclusive = lease_of(request)?.state.contains(LeaseState::WRITE_CACHING);
     let reconnects = view
         .contexts()
         .flatten()
         .any(|context| [name::DURABLE_RECONNECT, name::DURABLE_V2_RECONNECT].contains(&context.name));
-    if !exclusive
-        || !view.desired_access().intersects(writing)
-        || view.options().intersects(direct)
-        || reconnects
-    {
+    if !exclusive || !writes_content(&view) || view.options().intersects(direct) || reconnects {
         return None;
     }
     let bare = without_create_context(request, name::DURABLE).ok()?;

@@ -2,14 +2,18 @@
 
 use super::opens::Open;
 use super::{Far, Job, read_charge};
-use crate::limits::{PENDING_MAX, READ_BYTES, WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX};
+use crate::create::{reads_content, writes_content};
+use crate::limits::{
+    DOCUMENT_BYTES_MAX, EAGERNESS_MAX, PENDING_MAX, READ_BYTES, TAIL_BYTES, WINDOW_BYTES_FIRST,
+    WINDOW_BYTES_MAX, WINDOW_GROWTH,
+};
 use crate::message::{header, request};
 use crate::told::ToNear;
 use crate::{Carriage, Out};
 use bytes::Bytes;
 use isthmus_smb_wire::build;
 use isthmus_smb_wire::create_context::LeaseState;
-use isthmus_smb_wire::messages::{ReadFlags, ReadRequest, ReadResponse};
+use isthmus_smb_wire::messages::{CreateRequest, ReadFlags, ReadRequest, ReadResponse};
 use isthmus_smb_wire::{FileId, Status};
 
 /// Shortest read made ahead, in bytes.
@@ -31,6 +35,26 @@ pub(crate) struct Reading {
     /// Length of the client's reads.
     length: u32,
     swallowed: Vec<Swallowed>,
+    /// Where the end of the file begins that was read with the open; what is between is read as the client goes on.
+    tail: Option<u64>,
+    /// Whether it began with the open, before the client read anything, and whether the client may write too.
+    eager: bool,
+    writes: bool,
+}
+
+/// How far opens have shown of late that what is read with them is used.
+pub(crate) struct Eagerness(u32);
+
+impl Default for Eagerness {
+    fn default() -> Self {
+        Self(EAGERNESS_MAX / 2)
+    }
+}
+
+impl Eagerness {
+    fn learn(&mut self, used: bool) {
+        self.0 = if used { (self.0 + 1).min(EAGERNESS_MAX) } else { self.0.saturating_sub(1) };
+    }
 }
 
 /// A READ of the client that content on its way will answer.
@@ -49,7 +73,8 @@ impl Reading {
 
     fn covers(&self, offset: u64, length: u32, size: u64) -> bool {
         let end = offset.saturating_add(length.into()).min(size.max(offset));
-        self.window > 0 && self.start <= offset && end <= self.issued
+        let in_tail = self.tail.is_some_and(|tail| tail <= offset);
+        self.window > 0 && (in_tail || self.start <= offset && end <= self.issued)
     }
 
     fn is_ready(&self, offset: u64, length: u32) -> bool {
@@ -67,6 +92,40 @@ impl Open {
 }
 
 impl Far {
+    /// The client has opened a file to read it: its first bytes go along with the response, and its last ones, which many
+    /// programs look at next.
+    pub(super) fn read_with_open(&mut self, file_id: FileId, request: &[u8], out: &mut Out) {
+        let Ok(view) = CreateRequest::parse(request) else { return };
+        let Some(open) = self.opens.get_mut(file_id) else { return };
+        open.reading.writes = writes_content(&view);
+        let wanted = reads_content(&view) && open.rights.ahead() && self.eagerness.0 > 0;
+        if !wanted || !open.may_read_ahead() || open.size == 0 {
+            return;
+        }
+        let whole = open.size <= WINDOW_BYTES_FIRST + TAIL_BYTES;
+        open.reading = Reading {
+            window: if whole { open.size } else { WINDOW_BYTES_FIRST },
+            length: READ_BYTES,
+            eager: true,
+            tail: (!whole).then(|| open.size - TAIL_BYTES),
+            ..std::mem::take(&mut open.reading)
+        };
+        let tail = open.reading.tail;
+        self.pump(file_id, out);
+        if let Some(tail) = tail {
+            self.read_at(file_id, tail, TAIL_BYTES as u32 + 1, out);
+        }
+    }
+
+    /// A file is closed: whether what was read with the open, or would have been, was of use.
+    pub(super) fn learn_from(&mut self, open: &Open) {
+        let reading = &open.reading;
+        let used = reading.run > 0 && reading.next >= open.size.min(WINDOW_BYTES_FIRST) / 2;
+        if reading.eager || used {
+            self.eagerness.learn(used);
+        }
+    }
+
     /// A READ of the client.
     pub(super) fn read(&mut self, carriage: Carriage, message: Vec<u8>, out: &mut Out) {
         let active = self.is_active();
@@ -112,10 +171,15 @@ impl Far {
         }
         let Some(open) = self.opens.get_mut(file_id) else { return };
         let reading = &mut open.reading;
-        if end > reading.next {
+        if reading.tail.is_some_and(|tail| end > tail && reading.next < tail) {
+            // The end of a document that is also to be written: its program wants all of it.
+            if reading.writes && open.size <= DOCUMENT_BYTES_MAX {
+                reading.window = open.size;
+            }
+        } else if end > reading.next {
             reading.next = end;
             reading.run = reading.run.saturating_add(1);
-            reading.window = (reading.window * 2).min(WINDOW_BYTES_MAX);
+            reading.window = (reading.window * WINDOW_GROWTH).min(WINDOW_BYTES_MAX);
         }
         self.pump(file_id, out);
     }
@@ -123,39 +187,46 @@ impl Far {
     /// Reads on, as far as the window goes.
     fn pump(&mut self, file_id: FileId, out: &mut Out) {
         loop {
-            if !self.is_active() {
-                return;
-            }
-            let tag = self.changes.now();
             let Some(open) = self.opens.get_mut(file_id) else { return };
-            let held = open.may_read_ahead();
             let reading = &mut open.reading;
             let until = reading.next.saturating_add(reading.window).min(open.size);
-            if !held || reading.window == 0 || reading.issued >= until {
+            if reading.window == 0 || reading.issued >= until {
+                return;
+            }
+            let offset = reading.issued;
+            if reading.tail.is_some_and(|tail| tail <= offset) {
+                reading.issued = open.size;
                 return;
             }
             let length = reading.length.clamp(READ_BYTES_MIN, READ_BYTES);
             // One byte more than there was when the file was opened: a response without it shows where the file ends.
-            let left = u32::try_from(open.size - reading.issued).ok().and_then(|left| left.checked_add(1));
-            let length = left.map_or(length, |left| length.min(left));
-            let charge = read_charge(length);
-            let offset = reading.issued;
-            let body = build::Read {
-                flags: ReadFlags::NONE,
-                file_id: Some(file_id),
-                offset,
-                length,
-                minimum_count: 0,
-            };
-            let (session, tree, carriage) = (open.session, open.tree, open.carriage);
-            if !self.leg.has_spare(charge) || self.leg.jobs() >= crate::limits::JOBS_MAX {
+            let left = reading.tail.map_or((open.size - offset).saturating_add(1), |tail| tail - offset);
+            let length = u32::try_from(left).map_or(length, |left| length.min(left));
+            if !self.read_at(file_id, offset, length, out) {
                 return;
             }
-            let Some(message) = request(session, tree, charge, &body) else { return };
-            reading.in_flight.push((offset, length));
-            reading.issued += u64::from(length);
-            self.send_job(carriage, message, Job::Read { file_id, offset, length, tag }, out);
+            if let Some(open) = self.opens.get_mut(file_id) {
+                open.reading.issued = offset + u64::from(length);
+            }
         }
+    }
+
+    /// Asks the server for a part of a file, if that may be done now.
+    fn read_at(&mut self, file_id: FileId, offset: u64, length: u32, out: &mut Out) -> bool {
+        let (charge, tag) = (read_charge(length), self.changes.now());
+        if !self.may_send(charge) {
+            return false;
+        }
+        let Some(open) = self.opens.get_mut(file_id).filter(|open| open.may_read_ahead()) else {
+            return false;
+        };
+        let body =
+            build::Read { flags: ReadFlags::NONE, file_id: Some(file_id), offset, length, minimum_count: 0 };
+        let carriage = open.carriage;
+        let Some(message) = request(open.session, open.tree, charge, &body) else { return false };
+        open.reading.in_flight.push((offset, length));
+        self.send_job(carriage, message, Job::Read { file_id, offset, length, tag }, out);
+        true
     }
 
     /// Content read ahead.

@@ -68,6 +68,8 @@ pub struct Near {
     strict: bool,
     trees: Trees,
     greeted: bool,
+    /// Nothing is answered here any more.
+    stopped: bool,
     now: u64,
     liveness: Liveness,
     /// When the far engine was asked, and when the client worked, last.
@@ -116,6 +118,16 @@ impl Near {
         self.greeted
     }
 
+    /// Gives up all that is held: from now on the server answers everything.
+    pub fn stop(&mut self) {
+        if std::mem::replace(&mut self.stopped, true) {
+            return;
+        }
+        self.known.clear();
+        self.give_up(&[]);
+        self.opens.end_behind(None);
+    }
+
     /// The least strict that any share connected on the connection has; what holds without rules while there is none.
     pub fn mode(&self) -> Mode {
         let places = self.trees.places().map(|place| self.rights(place, &[]).mode);
@@ -138,7 +150,9 @@ impl Near {
 
     /// Whether [`tick`](Self::tick) has anything to do.
     pub fn is_awake(&self) -> bool {
-        self.greeted && (self.holds() || self.now.saturating_sub(self.worked) < ACTIVE_MICROS)
+        self.greeted
+            && !self.stopped
+            && (self.holds() || self.now.saturating_sub(self.worked) < ACTIVE_MICROS)
     }
 
     /// A request of the client. `now` is in microseconds.
@@ -327,6 +341,9 @@ impl Near {
 
     /// Answers a request, if there is leave to.
     fn try_answer(&mut self, carriage: Carriage, message: &[u8], out: &mut Out) -> Fate {
+        if self.stopped {
+            return Fate::Forward;
+        }
         let command = header(message).command();
         let answered = if is_single(message) {
             match command {

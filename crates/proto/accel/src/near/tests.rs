@@ -108,6 +108,16 @@ fn an_offer_is_given_out_where_both_sides_allow_it() {
 }
 
 #[test]
+fn an_engine_that_was_stopped_answers_nothing_more() {
+    let mut near = offered(Policy::default(), None);
+    near.stop();
+    assert!(!opens_here(&mut near) && near.permits() == 0);
+    let mut out = Out::default();
+    near.tick(9_000_000, &mut out);
+    assert!(out.wan.is_empty() && out.lan.is_empty());
+}
+
+#[test]
 fn a_rule_of_either_side_keeps_it_back() {
     for mode in [Mode::Strict, Mode::Off] {
         let mut near = offered(rule("d?ta", mode), None);
