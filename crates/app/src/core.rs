@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,6 +21,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::AppError;
 use crate::admission::Admission;
+use crate::company::Company;
 use crate::lanes::Stage;
 use crate::mixed::{MIXED_TIME, Mixed};
 use crate::watch::Watch;
@@ -68,6 +70,7 @@ pub(crate) struct Core {
     smb: isthmus_config::Smb,
     /// How far round trips are removed, and where.
     policy: isthmus_smb_session::Policy,
+    pub company: Arc<Company>,
     /// Clients of which not all users have keys.
     pub mixed: Mixed,
     /// Sessions on several connections.
@@ -101,6 +104,7 @@ impl Core {
             draining: watch::Sender::new(false),
             smb: smb.clone(),
             policy: crate::policy::policy(smb),
+            company: Arc::default(),
             mixed: Mixed::default(),
             bindings: Bindings::new(),
             session_tables: Mutex::default(),
@@ -161,11 +165,13 @@ impl Core {
 
     /// What the SMB stage of a new connection needs; on the server side, with the file server and where session keys come from.
     /// `None` if SMB is not to be understood, or the operating system has no random bytes.
-    /// `accelerated` says whether the other side may remove round trips too.
+    /// `accelerated` says whether the other side may remove round trips too, `company` how many connections the client has to
+    /// the server.
     pub fn stage(
         &self,
         server: Option<(String, Arc<dyn KeySource + Send + Sync>)>,
         accelerated: bool,
+        company: Arc<AtomicUsize>,
     ) -> Option<Stage> {
         if !self.smb.enabled {
             return None;
@@ -180,7 +186,7 @@ impl Core {
         };
         let accelerated = accelerated && !self.policy.is_off();
         if accelerated {
-            connection.accelerate(self.policy.clone(), self.smb.early_close, self.bindings.clone());
+            connection.accelerate(self.policy.clone(), self.smb.early_close, self.bindings.clone(), company);
         }
         Some(Stage {
             connection,

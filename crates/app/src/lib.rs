@@ -5,6 +5,7 @@ pub mod agent;
 mod certificates;
 pub mod cli;
 pub mod client;
+mod company;
 mod core;
 mod decode;
 mod dial;

@@ -80,7 +80,8 @@ impl Opening<'_> {
         let understood = self.decision.action == isthmus_config::Action::Optimise;
         let target = self.target.to_string();
         let mixed = self.core.mixed.is_known(self.source.ip(), &target);
-        let stage = if understood { self.core.stage(None, !mixed) } else { None };
+        let member = self.core.company.join(self.source.ip(), target.clone());
+        let stage = if understood { self.core.stage(None, !mixed, member.count.clone()) } else { None };
         let mut session = Session {
             core: self.core.clone(),
             peer,

@@ -219,7 +219,7 @@ impl Server {
             server: open.host.clone(),
         };
         let server = (format!("{}:{}", open.host, open.port), Arc::new(keys) as _);
-        self.core.stage(Some(server), open.accelerated)
+        self.core.stage(Some(server), open.accelerated, Arc::default())
     }
 
     async fn refuse(&self, handle: ConnectionHandle, sender: &isthmus_net::Sender, reason: Reason) {

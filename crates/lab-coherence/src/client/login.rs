@@ -10,9 +10,10 @@ use isthmus_smb_wire::messages::{NegotiateResponse, SessionSetupResponse};
 use isthmus_smb_wire::negotiate_context::{NegotiateContextType, counted};
 use isthmus_smb_wire::{Command, Header, Status, transport};
 use smb2::auth::{NtlmAuthenticator, NtlmCredentials};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// What a client says that it can do: DFS, leases, large messages, directory leases, encryption (MS-SMB2 2.2.3).
 const CAPABILITIES: u32 = 0x0000_0067;
@@ -91,7 +92,7 @@ struct Negotiated {
 
 /// Connects and logs on.
 pub(super) async fn log_on(settings: &Settings) -> Result<LoggedOn> {
-    let stream = TcpStream::connect(settings.server).await.map_err(|source| io("connecting", source))?;
+    let stream = connect(settings.server).await.map_err(|source| io("connecting", source))?;
     stream.set_nodelay(true).map_err(|source| io("setting up the socket", source))?;
     let mut channel = Channel { stream, buffer: BytesMut::new() };
     let negotiated = negotiate(&mut channel, settings.dialect).await?;
@@ -207,4 +208,17 @@ fn expect(header: &Header<&[u8]>, command: Command, status: Status) -> Result<()
 
 fn io(action: &str, source: std::io::Error) -> LabError {
     LabError::Io { action: format!("{action} (SMB client)"), source }
+}
+
+/// Connects from an address of its own where that is possible: each connection is another client's.
+async fn connect(server: SocketAddr) -> std::io::Result<TcpStream> {
+    static CLIENTS: AtomicU8 = AtomicU8::new(0);
+    let SocketAddr::V4(address) = server else { return TcpStream::connect(server).await };
+    if !address.ip().is_loopback() {
+        return TcpStream::connect(server).await;
+    }
+    let client = Ipv4Addr::new(127, 0, 1, CLIENTS.fetch_add(1, Ordering::Relaxed));
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((client, 0)))?;
+    socket.connect(server).await
 }

@@ -52,8 +52,11 @@ pub(crate) const REFUSED_MICROS: u64 = 30_000_000;
 pub(crate) const OPENS_TO_WAKE: u32 = 2;
 /// Queries of a folder's files before others are made ahead.
 pub(crate) const QUERIES_TO_WAKE: u32 = 2;
-/// Handles opened ahead at first; doubled with each that is used.
+/// Handles opened ahead at first, and of a client that begins with the first file of a folder; doubled with each that is used.
 pub(crate) const OFFERS_FIRST: usize = 4;
+pub(crate) const OFFERS_FIRST_OF_ALL: usize = 16;
+/// Content read ahead before any of it was used, in bytes.
+pub(crate) const AHEAD_BYTES_FIRST: u64 = 2 << 20;
 /// Queries made ahead that the server has at a time.
 pub(crate) const QUERIES_AT_ONCE: usize = 32;
 

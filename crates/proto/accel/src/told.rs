@@ -44,6 +44,8 @@ pub(crate) enum ToNear {
     Written { message_id: u64, file_id: FileId, good: bool },
     /// What this side allows beside what the other does.
     Policy(Policy),
+    /// The attributes in the response to the CREATE of this open hold until they are taken back.
+    Attributes { file_id: FileId, tag: u64 },
 }
 
 /// A handle opened ahead.
@@ -155,6 +157,11 @@ impl ToNear {
                 head.push(13);
                 put_policy(&mut head, policy);
             }
+            Self::Attributes { file_id, tag } => {
+                head.push(14);
+                put_id(&mut head, *file_id);
+                varint::put(&mut head, *tag);
+            }
         }
         Told { answers, head, content }
     }
@@ -182,6 +189,7 @@ impl ToNear {
             11 => Self::Behind(id(input)?),
             12 => Self::Written { message_id: number(input)?, file_id: id(input)?, good: byte(input)? != 0 },
             13 => Self::Policy(policy(input)?),
+            14 => Self::Attributes { file_id: id(input)?, tag: number(input)? },
             _ => return Err(Malformed("kind")),
         };
         if input.is_empty() { Ok(told) } else { Err(Malformed("bytes too many")) }
@@ -449,6 +457,7 @@ mod tests {
             ToNear::Behind(id),
             ToNear::Written { message_id: 12, file_id: id, good: false },
             ToNear::Policy(Policy::default()),
+            ToNear::Attributes { file_id: id, tag: 9 },
         ] {
             let Told { answers, head, .. } = told.told(Bytes::new());
             assert!(ToNear::parse(&head).unwrap() == told, "{head:?}");

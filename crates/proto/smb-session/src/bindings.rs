@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn each_connection_hears_of_each_binding_once() {
         let all = Bindings::new();
-        let [mut one, mut other] = [Bound::new(all.clone()), Bound::new(all.clone())];
+        let [mut one, other] = [Bound::new(all.clone()), Bound::new(all.clone())];
         let key = ([1; 16], 7);
         assert!(!one.is_any(|_| true));
         other.add(key);

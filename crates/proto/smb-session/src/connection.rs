@@ -14,6 +14,7 @@ use isthmus_smb_crypto::{NONCE_PREFIX_LEN, PreauthHash, SessionKeys};
 use isthmus_smb_wire::Command;
 use isthmus_types::Side;
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zeroize::Zeroizing;
 
@@ -51,6 +52,7 @@ impl Connection {
             table,
             engine: Engine::None,
             bound: None,
+            company: Arc::default(),
             now: 0,
             obstacle: None,
             gmac: false,
@@ -184,6 +186,8 @@ pub(crate) struct Inner {
     pub engine: Engine,
     /// Sessions that are on several connections.
     pub bound: Option<Bound>,
+    /// Connections of the client to this server, this one included.
+    pub company: Arc<AtomicUsize>,
     /// Time as the engine has it, in microseconds.
     pub now: u64,
     /// Why the engine cannot change what passes, since something did that it could not.

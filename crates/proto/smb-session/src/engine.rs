@@ -15,6 +15,7 @@ use isthmus_smb_wire::transport::{FRAME_HEADER_LEN, frame_header};
 use isthmus_smb_wire::{Command, Header, HeaderFlags, compound};
 use isthmus_types::Side;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Why the engine does nothing ahead on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +71,16 @@ impl Connection {
     /// has it too.
     ///
     /// With `early_close` the end of a file just written is answered near the client before the server has confirmed it.
-    /// All connections of a proxy share `bindings`.
-    pub fn accelerate(&self, policy: Policy, early_close: bool, bindings: Arc<Bindings>) {
+    /// All connections of a proxy share `bindings`, and those of one client to one server the count of them, `company`.
+    pub fn accelerate(
+        &self,
+        policy: Policy,
+        early_close: bool,
+        bindings: Arc<Bindings>,
+        company: Arc<AtomicUsize>,
+    ) {
         let mut inner = self.lock();
+        inner.company = company;
         inner.bound = Some(Bound::new(bindings));
         inner.engine = match self.side() {
             Side::Client => Engine::Near(Box::new(Near::new(policy, early_close))),
@@ -254,7 +262,10 @@ impl Inner {
         let (now, may) = (self.now, self.may_accelerate());
         let fate = match &mut self.engine {
             Engine::None => Fate::Forward,
-            Engine::Near(near) => near.request(now, carriage, message, &mut out),
+            Engine::Near(near) => {
+                near.set_company(self.company.load(Ordering::Relaxed) > 1);
+                near.request(now, carriage, message, &mut out)
+            }
             Engine::Far(far) => {
                 far.enable(may);
                 far.response(now, carriage, message, &mut out)

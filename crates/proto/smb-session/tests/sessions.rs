@@ -341,7 +341,7 @@ fn a_session_on_two_connections_is_not_accelerated_on_either() {
     let begun = |random| {
         let pair = Pair::with(keys(), table.clone(), random);
         for (connection, bindings) in [&pair.client, &pair.server].into_iter().zip(&bindings) {
-            connection.accelerate(Policy::default(), false, bindings.clone());
+            connection.accelerate(Policy::default(), false, bindings.clone(), Arc::default());
         }
         (Ends::new(setting), pair)
     };

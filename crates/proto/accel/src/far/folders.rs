@@ -3,10 +3,13 @@
 use super::Far;
 use super::opens::Open;
 use crate::Carriage;
-use crate::limits::{FOLDERS_MAX, NAMES_MAX, OFFERS_FIRST, OPENS_TO_WAKE};
+use crate::create::{lease_of, reads_a_file};
+use crate::limits::{
+    FOLDERS_MAX, NAMES_MAX, OFFERS_FIRST, OFFERS_FIRST_OF_ALL, OPENS_TO_WAKE, QUERIES_TO_WAKE,
+};
 use crate::message::{FileName, folded, join_name, place, split_name};
 use isthmus_smb_wire::fscc::DirectoryEntries;
-use isthmus_smb_wire::messages::{FileAttributes, InfoClass, QueryDirectoryResponse};
+use isthmus_smb_wire::messages::{CreateRequest, FileAttributes, InfoClass, QueryDirectoryResponse};
 use isthmus_smb_wire::{FileId, Status};
 use std::collections::{HashMap, VecDeque};
 
@@ -37,6 +40,8 @@ pub(crate) struct Pattern {
     pub carriage: Carriage,
     pub request: Vec<u8>,
     pub queries: Vec<Vec<u8>>,
+    /// Whether it is known what else the client asks.
+    pub ready: bool,
 }
 
 /// A folder.
@@ -56,10 +61,12 @@ pub(crate) struct Folder {
     steps: (u32, u32),
     /// Handles that may be open ahead.
     pub window: usize,
+    /// Whether the client has used one.
+    pub used: bool,
     pub pattern: Option<Pattern>,
-    /// The open that the pattern is taken from.
-    pub pattern_of: Option<FileId>,
     pub query_pattern: Option<(Carriage, Vec<u8>)>,
+    /// Its own attributes were queried by the client, or ahead, since there was a change.
+    pub own_queried: bool,
     /// Offers that nobody has used since the last one that was.
     pub wasted: u32,
 }
@@ -116,9 +123,10 @@ impl Folder {
             from_start: false,
             steps: (0, 0),
             window: OFFERS_FIRST,
+            used: false,
             pattern: None,
-            pattern_of: None,
             query_pattern: None,
+            own_queried: false,
             wasted: 0,
         }
     }
@@ -159,16 +167,29 @@ impl Folder {
             }
         }
         if self.last.is_none() {
-            let is_file = |at: &&usize| self.entries.get(**at).is_some_and(|entry| !entry.directory);
-            let listed = self.entries.iter().position(|entry| !entry.directory);
-            self.from_start = listed == Some(index) || self.by_number.iter().find(is_file) == Some(&index);
+            let is_file = |at: &usize| self.entries.get(*at).is_some_and(|entry| !entry.directory);
+            let is_first = |at: Option<usize>| u32::from(at == Some(index));
+            let listed = is_first((0..self.entries.len()).find(is_file));
+            let numbered = is_first(self.by_number.iter().copied().find(is_file));
+            self.from_start = listed + numbered > 0;
+            if self.from_start {
+                self.window = OFFERS_FIRST_OF_ALL;
+            }
+            self.steps = (listed, numbered);
         }
         self.last = Some(index);
     }
 
     /// Whether the client goes through its files.
     pub fn is_walked(&self) -> bool {
-        self.opens >= OPENS_TO_WAKE || self.from_start && self.opens > 0
+        let is_ready = self.pattern.as_ref().is_some_and(|pattern| pattern.ready);
+        self.opens >= OPENS_TO_WAKE || self.from_start && self.opens > 0 && is_ready
+    }
+
+    /// What is known of attributes does not hold any more.
+    pub fn forget_queries(&mut self) {
+        (self.queries, self.own_queried) = (0, false);
+        self.entries.iter_mut().for_each(|entry| entry.queried = false);
     }
 
     /// The client does something else here now.
@@ -225,23 +246,35 @@ impl Far {
         }
     }
 
-    /// The client has opened a file alone: the next ones may be opened ahead.
-    pub(super) fn note_opened(&mut self, request: &[u8], carriage: Carriage, name: &[u8], id: FileId) {
+    /// The client opens something alone: if it is a file that was listed, the next ones may be opened ahead.
+    pub(super) fn note_opening(&mut self, request: &[u8], carriage: Carriage) {
+        let Ok(view) = CreateRequest::parse(request) else { return };
         let (session, tree) = place(request);
-        let (folder, last) = split_name(name);
+        let (folder, last) = split_name(view.name_bytes());
         let key = (session, tree, folded(folder));
         self.use_watch(&key);
         let Some(folder) = self.folders.get_mut(&key) else { return };
         let Some(index) = folder.index_of(last) else { return };
+        let Some(entry) = folder.entries.get_mut(index).filter(|entry| !entry.directory) else { return };
+        entry.opened = true;
         folder.step_to(index);
-        if let Some(entry) = folder.entries.get_mut(index) {
-            entry.opened = true;
-        }
-        if crate::create::reads_a_file(request) {
+        if reads_a_file(request) {
             folder.opens += 1;
             let queries = folder.pattern.take().map(|pattern| pattern.queries).unwrap_or_default();
-            folder.pattern = Some(Pattern { carriage, request: request.to_vec(), queries });
-            folder.pattern_of = Some(id);
+            // Who asks for a lease has what it needs with the response; others go on to ask about the file.
+            let ready = lease_of(request).is_some() || !queries.is_empty();
+            folder.pattern = Some(Pattern { carriage, request: request.to_vec(), queries, ready });
+        }
+    }
+
+    /// The client uses what it has opened, as it will use others: by a query, or by reading it.
+    pub(super) fn note_use(&mut self, id: FileId, query: Option<&[u8]>) {
+        let Some(open) = self.opens.get(id) else { return };
+        let (folder, _) = split_name(&open.name);
+        let Some(folder) = self.folders.get_mut(&(open.session, open.tree, folded(folder))) else { return };
+        if let Some(pattern) = folder.pattern.as_mut().filter(|pattern| !pattern.ready) {
+            pattern.ready = true;
+            pattern.queries.extend(query.map(<[u8]>::to_vec));
         }
     }
 
@@ -261,5 +294,22 @@ impl Folder {
     /// Name in the share of an entry.
     pub fn name_of(&self, index: usize) -> Option<FileName> {
         Some(join_name(&self.name, &self.entries.get(index)?.name))
+    }
+
+    /// The next name in the share to ask about: its own, if the folder above is watched too, then those that come next.
+    /// Who opens one file after the other asks about them.
+    pub fn next_query(&mut self, above: bool) -> Option<FileName> {
+        let count = match self.queries >= QUERIES_TO_WAKE {
+            true => usize::MAX,
+            false => self.is_walked().then_some(self.window * 2)?,
+        };
+        if above && !std::mem::replace(&mut self.own_queried, true) {
+            return Some(self.name.clone());
+        }
+        let is_next = |entry: &Entry| !entry.queried && !entry.directory;
+        let ahead = self.ahead();
+        let next = ahead.into_iter().take(count).find(|at| self.entries.get(*at).is_some_and(is_next))?;
+        self.entries.get_mut(next)?.queried = true;
+        self.name_of(next)
     }
 }

@@ -3,7 +3,7 @@
 use super::{Far, Job};
 use crate::create::key_of;
 use crate::limits::PENDING_MAX;
-use crate::message::{Key, element, elements, file_id_of, header, is_single};
+use crate::message::{Key, element, elements, file_id_of, folded, header, is_single, split_name};
 use crate::told::ToNear;
 use crate::{Carriage, Out};
 use bytes::Bytes;
@@ -135,6 +135,7 @@ impl Far {
         }
         let Some(request) = alone(&request, id, session, tree) else { return };
         let Some(key) = key_of(&request) else { return };
+        self.watch_listed(id);
         self.serial += 1;
         let serial = self.serial as u32;
         let listing = Listing {
@@ -154,6 +155,15 @@ impl Far {
         self.end_listing(id, out);
         self.listings.insert(id, listing);
         self.list_on(id, out);
+    }
+
+    /// Who lists a folder goes on to what is in it, and asks about the folder itself.
+    fn watch_listed(&mut self, id: FileId) {
+        let Some(open) = self.opens.get(id).filter(|open| open.rights.ahead()) else { return };
+        let (place, carriage, name) = ((open.session, open.tree), open.carriage, open.name.clone());
+        for folder in [&name, split_name(&name).0] {
+            self.want_watch(&(place.0, place.1, folded(folder)), folder, carriage);
+        }
     }
 
     /// Whether the server has another request of the client for a listing, perhaps in the same compound.

@@ -13,6 +13,7 @@ mod watches;
 mod writes;
 
 use crate::changes::{Changed, Changes};
+use crate::create::key_of;
 use crate::message::{element, elements, file_id_of, folded, header, is_below, is_single, place, refuse};
 use crate::policy::{Mode, Policy, Rights, Trees};
 use crate::told::{Malformed, ToFar, ToNear};
@@ -102,6 +103,8 @@ pub struct Far {
     /// Compounds of the client whose response is to be kept.
     keeping: HashMap<u64, Keeping>,
     queries: queries::Queries,
+    /// The latest query by name, as a pattern for folders in which there was none yet.
+    last_query: Option<(Carriage, Vec<u8>)>,
     eagerness: reads::Eagerness,
     writes: writes::Writes,
     /// Files that the client has made and written.
@@ -147,6 +150,7 @@ impl Far {
             watches: Watches::default(),
             keeping: HashMap::new(),
             queries: queries::Queries::default(),
+            last_query: None,
             eagerness: reads::Eagerness::default(),
             writes: writes::Writes::default(),
             uploads: 0,
@@ -261,10 +265,10 @@ impl Far {
             ToFar::Behind(message_id) => self.announce_write(message_id),
             ToFar::Again { carriage, request } => {
                 let request = self.translated(request);
-                if header(&request).command() == Command::QUERY_DIRECTORY {
-                    self.list_otherwise(carriage, request, out);
-                } else {
-                    self.leg.send_client(carriage, request, out);
+                match header(&request).command() {
+                    Command::QUERY_DIRECTORY => self.list_otherwise(carriage, request, out),
+                    Command::CREATE => self.create_after_all(carriage, request, out),
+                    _ => self.leg.send_client(carriage, request, out),
                 }
             }
             ToFar::Used { file_id, end } => self.used(file_id, end, out),
@@ -378,7 +382,12 @@ impl Far {
             Command::CREATE => return self.create(carriage, message, out),
             Command::READ => return self.read(carriage, message, out),
             Command::QUERY_DIRECTORY => return self.list(carriage, message, out),
-            Command::QUERY_INFO => self.opens.note_query(&message),
+            Command::QUERY_INFO => {
+                self.opens.note_query(&message);
+                if let Some(id) = file_id_of(&message).filter(|_| key_of(&message).is_some()) {
+                    self.note_use(id, Some(&message));
+                }
+            }
             Command::WRITE => {
                 if let Some(id) = file_id_of(&message) {
                     self.opens.note_write(id);

@@ -8,7 +8,9 @@ use super::reads::Reading;
 use super::{Far, Job, read_charge};
 use crate::create::{key_of, lease_of, like, without_lease};
 use crate::far::folders::FolderKey;
-use crate::limits::{AHEAD_BYTES_MAX, ANSWERS_MAX, OFFERS_FIRST, OFFERS_MAX, READ_BYTES, WHOLE_BYTES_MAX};
+use crate::limits::{
+    AHEAD_BYTES_FIRST, AHEAD_BYTES_MAX, ANSWERS_MAX, OFFERS_FIRST, OFFERS_MAX, READ_BYTES, WHOLE_BYTES_MAX,
+};
 use crate::message::{FileName, Key, close, folded, header, request};
 use crate::told::{Offer as Told, ToNear};
 use crate::{Carriage, Out};
@@ -143,8 +145,9 @@ impl Far {
             return false;
         }
         let open_here = self.offers.list.values().filter(|offer| offer.folder == *key).count();
-        let room = AHEAD_BYTES_MAX.saturating_sub(self.offers.bytes());
         let Some(folder) = self.folders.get(key) else { return false };
+        let most = if folder.used { AHEAD_BYTES_MAX } else { AHEAD_BYTES_FIRST };
+        let room = most.saturating_sub(self.offers.bytes());
         if !folder.is_walked() || open_here >= folder.window {
             return false;
         }
@@ -387,6 +390,7 @@ impl Far {
         if let Some(folder) = self.folders.get_mut(&offer.folder) {
             folder.window = (folder.window * 2).min(OFFERS_MAX);
             folder.wasted = 0;
+            folder.used = true;
             if let Some(index) = folder.index_of(crate::message::split_name(&offer.name).1) {
                 folder.step_to(index);
             }
@@ -473,6 +477,7 @@ impl Far {
                 // The client has turned to something else; it has to begin anew.
                 folder.forget_steps();
                 folder.window = OFFERS_FIRST;
+                folder.used = false;
             }
         }
     }

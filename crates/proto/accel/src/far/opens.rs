@@ -2,17 +2,18 @@
 
 use super::{Far, Job};
 use crate::create::{
-    LeaseOf, key_of, lease_of, reads_a_file, stand_in, wants_no_oplock, with_lease_key, with_own_lease,
-    without_lease, writes_content,
+    LeaseOf, key_of, lease_of, reads_a_file, wants_no_oplock, with_lease_key, with_own_lease, without_lease,
+    writes_content,
 };
 use crate::far::leg::Owner;
 use crate::far::offers::Identity;
 use crate::far::reads::Reading;
+use crate::far::watches::Armed;
 use crate::limits::{ANSWERS_MAX, BREAK_MICROS, OPENS_MAX, PENDING_MAX, UPLOADS_TO_WAKE};
 use crate::message::{FileName, close, file_id_of, folded, header, place, split_name};
 use crate::policy::Rights;
 use crate::told::ToNear;
-use crate::{Carriage, Lan, Out, Wan};
+use crate::{Carriage, Out, Wan};
 use isthmus_smb_wire::create_context::{LeaseState, name};
 use isthmus_smb_wire::edit::without_create_context;
 use isthmus_smb_wire::messages::{
@@ -30,6 +31,9 @@ pub(crate) struct Creating {
     own: Option<[u8; 16]>,
     /// Its WRITEs may be answered before they are done: it is not to outlast the connection.
     behind: bool,
+    /// The watch of its folder, and the count of changes.
+    watched: Option<Armed>,
+    tag: u64,
 }
 
 /// An open of the client.
@@ -241,9 +245,11 @@ impl Far {
         if !self.is_active() {
             return self.leg.send_client(carriage, message, out);
         }
-        if let Some(id) = key_of(&message).and_then(|key| self.offers.find(&key)) {
-            return self.take_offer(id, carriage, &message, out);
+        if key_of(&message).and_then(|key| self.offers.find(&key)).is_some() {
+            // The offer reaches the near engine while this is on its way.
+            return self.tell(ToNear::Answer(header(&message).message_id()), out);
         }
+        self.note_opening(&message, carriage);
         let (session, tree) = place(&message);
         let name =
             CreateRequest::parse(&message[..]).map(|view| folded(view.name_bytes())).unwrap_or_default();
@@ -276,16 +282,27 @@ impl Far {
             }
         }
         if self.creating.len() < PENDING_MAX {
-            let creating = Creating { request: message, carriage, own, behind };
+            let (watched, tag) = (self.watch_above(session, tree, &name), self.changes.now());
+            let creating = Creating { request: message, carriage, own, behind, watched, tag };
             self.creating.insert(header(&creating.request).message_id(), creating);
         }
         self.leg.send_client(carriage, sent, out);
     }
 
+    /// A CREATE that the near engine did not answer, although there was an offer for it.
+    pub(super) fn create_after_all(&mut self, carriage: Carriage, message: Vec<u8>, out: &mut Out) {
+        if let Some(id) = key_of(&message).and_then(|key| self.offers.find(&key)) {
+            self.withdraw(id, out);
+        }
+        self.create(carriage, message, out);
+    }
+
     /// The first element of a compound.
     pub(super) fn note_create(&mut self, carriage: Carriage, element: &[u8]) {
         if self.creating.len() < PENDING_MAX {
-            let creating = Creating { request: element.to_vec(), carriage, own: None, behind: false };
+            let request = element.to_vec();
+            let (own, watched, tag) = (None, None, self.changes.now());
+            let creating = Creating { request, carriage, own, behind: false, watched, tag };
             self.creating.insert(header(element).message_id(), creating);
         }
     }
@@ -334,9 +351,6 @@ impl Far {
         let id = view.file_id();
         self.last_created = Some(id);
         let directory = view.file_attributes().contains(FileAttributes::DIRECTORY);
-        if !directory && alone {
-            self.note_opened(&creating.request, creating.carriage, &name, id);
-        }
         let open = Open {
             session,
             tree,
@@ -355,7 +369,13 @@ impl Far {
             reading: Reading::default(),
             queries: Vec::new(),
         };
+        let leased = open.lease.contains(LeaseState::READ_CACHING) && open.rights.bounded();
         self.opens.insert(id, open);
+        let above = self.watch_above(session, tree, &folded(request.name_bytes()));
+        if leased && above.is_some() && above == creating.watched {
+            let told = ToNear::Attributes { file_id: id, tag: creating.tag };
+            out.after.push(Wan::Told(told.told(bytes::Bytes::new())));
+        }
         if alone {
             self.read_with_open(id, &creating.request, out);
         }
@@ -449,18 +469,6 @@ impl Far {
             } else {
                 self.deal(carriage, message, out);
             }
-        }
-    }
-
-    /// Answers a CREATE of the client from an offer that is on its way to the near engine.
-    fn take_offer(&mut self, id: u32, carriage: Carriage, request: &[u8], out: &mut Out) {
-        self.tell(ToNear::Withdraw(id), out);
-        let Some(offer) = self.claim(id, carriage, request) else {
-            return self.leg.send_client(carriage, request.to_vec(), out);
-        };
-        let message = stand_in(&offer.response, request, offer.lease);
-        if let Some(message) = message {
-            out.wan.push(Wan::Response(Lan { carriage, message }));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::leg::Owner;
 use super::{Far, Job};
 use crate::create::{compound_like, key_of};
 use crate::far::folders::FolderKey;
-use crate::limits::{PENDING_MAX, QUERIES_AT_ONCE, QUERIES_TO_WAKE};
+use crate::limits::{PENDING_MAX, QUERIES_AT_ONCE};
 use crate::message::{Key, create_modifies, element, elements, folded, header, place, split_name};
 use crate::told::ToNear;
 use crate::{Carriage, Out, Wan};
@@ -46,6 +46,7 @@ impl Far {
         let parent_key = (session, tree, folded(parent));
         self.use_watch(&parent_key);
         self.use_watch(&own);
+        self.last_query = Some((carriage, message.to_vec()));
         if let Some(folder) = self.folders.get_mut(&parent_key) {
             folder.queries += 1;
             if let Some(index) = folder.index_of(last)
@@ -59,6 +60,9 @@ impl Far {
             return;
         }
         // A folder's own attributes change with what is in it, and with what is done to it in the folder above.
+        if let Some(folder) = self.folders.get_mut(&own) {
+            folder.own_queried = true;
+        }
         let watch = if self.folders.get(&own).is_some() {
             self.want_watch(&parent_key, parent, carriage);
             let above = self.armed(&parent_key);
@@ -110,20 +114,11 @@ impl Far {
 
     fn query_next(&mut self, key: &FolderKey, out: &mut Out) -> bool {
         let Some(watch) = self.armed(key) else { return false };
+        let above = self.armed(&(key.0, key.1, folded(split_name(&key.2).0))).is_some();
+        let last = self.last_query.as_ref().filter(|(_, request)| place(request) == (key.0, key.1)).cloned();
         let Some(folder) = self.folders.get_mut(key) else { return false };
-        if folder.queries < QUERIES_TO_WAKE {
-            return false;
-        }
-        let Some((carriage, pattern)) = folder.query_pattern.clone() else { return false };
-        let next = folder
-            .ahead()
-            .into_iter()
-            .find(|index| folder.entries.get(*index).is_some_and(|entry| !entry.queried && !entry.directory));
-        let Some(index) = next else { return false };
-        if let Some(entry) = folder.entries.get_mut(index) {
-            entry.queried = true;
-        }
-        let Some(name) = folder.name_of(index) else { return true };
+        let Some((carriage, pattern)) = folder.query_pattern.clone().or(last) else { return false };
+        let Some(name) = folder.next_query(above) else { return false };
         if !self.rights((key.0, key.1), &folded(&name)).ahead() {
             return true;
         }

@@ -16,6 +16,8 @@ use isthmus_smb_wire::create_context::LeaseState;
 use isthmus_smb_wire::messages::{CreateRequest, ReadFlags, ReadRequest, ReadResponse};
 use isthmus_smb_wire::{FileId, Status};
 
+/// The first piece that is read with an open, if the file is not read whole.
+const HEAD_BYTES: u32 = 16 << 10;
 /// Shortest read made ahead, in bytes.
 const READ_BYTES_MIN: u32 = 64 << 10;
 
@@ -103,18 +105,23 @@ impl Far {
             return;
         }
         let whole = open.size <= WINDOW_BYTES_FIRST + TAIL_BYTES;
+        // The head first, then the tail, each in a piece of its own: on a link that starts slowly nobody waits for the rest.
+        let head = if whole { 0 } else { HEAD_BYTES };
         open.reading = Reading {
+            issued: head.into(),
             window: if whole { open.size } else { WINDOW_BYTES_FIRST },
-            length: READ_BYTES,
+            length: if whole { READ_BYTES } else { READ_BYTES_MIN },
             eager: true,
-            tail: (!whole).then(|| open.size - TAIL_BYTES),
+            tail: (!whole).then(|| (open.size - TAIL_BYTES) / TAIL_BYTES * TAIL_BYTES),
             ..std::mem::take(&mut open.reading)
         };
-        let tail = open.reading.tail;
-        self.pump(file_id, out);
-        if let Some(tail) = tail {
-            self.read_at(file_id, tail, TAIL_BYTES as u32 + 1, out);
+        let (tail, open_end) = (open.reading.tail, open.size + 1);
+        if let Some((tail, length)) = tail.zip(tail.and_then(|tail| u32::try_from(open_end - tail).ok()))
+            && !(self.read_at(file_id, 0, head, out) && self.read_at(file_id, tail, length, out))
+        {
+            return self.stop_reading(file_id, out);
         }
+        self.pump(file_id, out);
     }
 
     /// A file is closed: whether what was read with the open, or would have been, was of use.
@@ -134,6 +141,7 @@ impl Far {
         };
         let (file_id, offset, length) = (view.file_id(), view.offset(), view.length());
         let plain = view.flags() == ReadFlags::NONE;
+        self.note_use(file_id, None);
         let Some(open) = self.opens.get_mut(file_id) else {
             return self.leg.send_client(carriage, message, out);
         };
@@ -169,6 +177,7 @@ impl Far {
         if self.is_listed(file_id) {
             return self.used_listing(file_id, end);
         }
+        self.note_use(file_id, None);
         let Some(open) = self.opens.get_mut(file_id) else { return };
         let reading = &mut open.reading;
         if reading.tail.is_some_and(|tail| end > tail && reading.next < tail) {

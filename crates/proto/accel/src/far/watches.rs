@@ -4,8 +4,8 @@ use super::others::Shown;
 use super::{Far, Job, dfs_of};
 use crate::create::lease_of;
 use crate::far::folders::FolderKey;
-use crate::limits::{OPENS_TO_WAKE, QUERIES_TO_WAKE, RECENT_MICROS, WATCH_MICROS, WATCHES_MAX};
-use crate::message::{close, folded, header, join_name, request};
+use crate::limits::{QUERIES_TO_WAKE, RECENT_MICROS, WATCH_MICROS, WATCHES_MAX};
+use crate::message::{close, folded, header, join_name, request, split_name};
 use crate::told::ToNear;
 use crate::{Carriage, Out};
 use isthmus_smb_wire::build::{self, NewContext};
@@ -38,7 +38,12 @@ struct Watch {
     state: State,
     file_id: Option<FileId>,
     used: u64,
+    /// Changes that it has told of.
+    fired: u64,
 }
+
+/// A watch that holds, and how often it has told of changes.
+pub(crate) type Armed = (u32, u64);
 
 /// All watches of a connection.
 #[derive(Default)]
@@ -80,7 +85,7 @@ impl Far {
             .take(4)
             .filter_map(|key| {
                 let folder = self.folders.get(key)?;
-                let awake = folder.opens >= OPENS_TO_WAKE || folder.queries >= QUERIES_TO_WAKE;
+                let awake = folder.is_walked() || folder.queries >= QUERIES_TO_WAKE;
                 let pattern = folder.pattern.as_ref().map(|pattern| (pattern.carriage, &pattern.request));
                 let query = folder.query_pattern.as_ref().map(|(carriage, request)| (*carriage, request));
                 let (carriage, request) = pattern.or(query)?;
@@ -114,8 +119,16 @@ impl Far {
         if !self.rights((key.0, key.1), &key.2).ahead() {
             return;
         }
-        if known || self.watches.list.len() >= WATCHES_MAX || !self.may_send(2) {
+        if known || !self.may_send(2) {
             return;
+        }
+        if self.watches.list.len() >= WATCHES_MAX {
+            // Where the client is at work, the longest unused one makes way.
+            let oldest = self.watches.list.iter().min_by_key(|(_, watch)| watch.used).map(|(id, _)| *id);
+            match oldest.filter(|_| !like.is_empty()) {
+                Some(oldest) => self.end_watch(oldest, out),
+                None => return,
+            }
         }
         let own = self.lease_key();
         let data = build::lease_v2(own, crate::create::READ_HANDLE, None, 0);
@@ -142,6 +155,7 @@ impl Far {
             state: State::Opening,
             file_id: None,
             used: self.now,
+            fired: 0,
         };
         self.watches.list.insert(id, watch);
         self.watches.by_folder.insert(key.clone(), id);
@@ -198,8 +212,9 @@ impl Far {
 
     /// There was a change, or there will be none told any more.
     pub(super) fn watch_fired(&mut self, id: u32, response: &[u8], out: &mut Out) {
-        let Some(watch) = self.watches.list.get(&id) else { return };
+        let Some(watch) = self.watches.list.get_mut(&id) else { return };
         let key = watch.folder.clone();
+        watch.fired += 1;
         self.counts.breaks += 1;
         self.tell(ToNear::Unwatch(id), out);
         // What the server has said before may come after this.
@@ -245,10 +260,7 @@ impl Far {
             None => gone.push(folded(&name)),
         }
         // What the near engine has dropped is asked for again only if the client goes on with it.
-        folder.queries = 0;
-        for entry in &mut folder.entries {
-            entry.queried = false;
-        }
+        folder.forget_queries();
         for one in gone {
             let (session, tree) = (key.0, key.1);
             let here = |offer: &super::offers::Offer| {
@@ -262,8 +274,13 @@ impl Far {
                 self.tell(ToNear::Purge(id), out);
             }
             // The attributes of a folder in the folder are not what they were.
-            if let Some(id) = self.watches.by_folder.get(&(session, tree, one)).copied() {
+            let key = (session, tree, one);
+            if let Some(id) = self.watches.by_folder.get(&key).copied() {
                 self.tell(ToNear::Unwatch(id), out);
+                self.drop_queries(id);
+                if let Some(folder) = self.folders.get_mut(&key) {
+                    folder.forget_queries();
+                }
             }
         }
     }
@@ -272,6 +289,12 @@ impl Far {
     pub(super) fn armed(&self, key: &FolderKey) -> Option<u32> {
         let id = *self.watches.by_folder.get(key)?;
         self.is_armed(id).then_some(id)
+    }
+
+    /// The watch of the folder that a folded name is in, if it holds.
+    pub(super) fn watch_above(&self, session: u64, tree: u32, name: &[u8]) -> Option<Armed> {
+        let id = self.armed(&(session, tree, split_name(name).0.to_vec()))?;
+        Some((id, self.watches.list.get(&id)?.fired))
     }
 
     /// The client has opened or asked about something in a folder.

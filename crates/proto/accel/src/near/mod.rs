@@ -7,7 +7,7 @@ mod tests;
 mod trace;
 
 use crate::changes::{Changed, Changes};
-use crate::create::{key_of, stand_in};
+use crate::create::{key_of, reads_a_file, stand_in};
 use crate::limits::{
     ACTIVE_MICROS, BEHIND_BYTES_MAX, NEAR_CONTENT_MAX, NEAR_ITEMS_MAX, PENDING_MAX, PING_MICROS,
 };
@@ -70,6 +70,9 @@ pub struct Near {
     greeted: bool,
     /// Nothing is answered here any more.
     stopped: bool,
+    /// The client has other connections to the server, over which a request could come there before a CLOSE that was answered
+    /// here.
+    in_company: bool,
     now: u64,
     liveness: Liveness,
     /// When the far engine was asked, and when the client worked, last.
@@ -116,6 +119,11 @@ impl Near {
     /// Whether the server side works with this one.
     pub fn is_greeted(&self) -> bool {
         self.greeted
+    }
+
+    /// Whether the client has other connections to the same server.
+    pub fn set_company(&mut self, in_company: bool) {
+        self.in_company = in_company;
     }
 
     /// Gives up all that is held: from now on the server answers everything.
@@ -224,6 +232,7 @@ impl Near {
                 let rights = self.rights((session, tree), &name);
                 let mut open = Open::new(session, tree, name, !modifies, rights);
                 open.caches = view.oplock_level() != OplockLevel::NONE;
+                open.granted = Some(view.attributes());
                 self.opens.insert(view.file_id(), open);
             }
             self.trees.response(element);
@@ -247,7 +256,10 @@ impl Near {
                 }
                 self.ping(out);
             }
-            ToNear::Offer(offer) => self.offered(offer, content),
+            ToNear::Offer(offer) => {
+                self.offered(offer, content);
+                self.answer_pending(out);
+            }
             ToNear::Withdraw(id) => {
                 if let Some(key) = self.offer_keys.remove(&id) {
                     self.drop_offer(&key);
@@ -293,6 +305,11 @@ impl Near {
             ToNear::Policy(policy) => {
                 self.theirs = Some(policy);
                 self.limit_opens();
+            }
+            ToNear::Attributes { file_id, tag } => {
+                if self.opens.name_of(file_id).is_some_and(|name| !self.changes.since(tag, &name)) {
+                    self.opens.trust_attributes(file_id);
+                }
             }
             ToNear::Pong(stamp) => self.liveness.confirmed(stamp.min(now)),
         }
@@ -383,6 +400,7 @@ impl Near {
         let mut open = Open::new(session, tree, offered.offer.name.clone(), true, rights);
         open.answers.clone_from(&offered.offer.answers);
         open.attributes = Some(attributes);
+        self.creating.remove(&header(request).message_id());
         self.opens.insert(file_id, open);
         self.opens.add_content(file_id, 0, offered.content, offered.offer.whole);
         out.tell(ToFar::Claim { id: offered.offer.id, carriage, request: request.to_vec() }.told());
@@ -428,7 +446,8 @@ impl Near {
     fn answer_close(&mut self, carriage: Carriage, request: &[u8], out: &mut Out) -> Option<()> {
         let file_id = file_id_of(request)?;
         let early = self.early_close && self.opens.is_behind(file_id);
-        if !self.opens.is_bounded(file_id) || !(self.opens.is_clean(file_id) || early) {
+        let clean = self.opens.is_clean(file_id) || early;
+        if !self.opens.is_bounded(file_id) || !clean || self.in_company {
             return None;
         }
         let view = CloseRequest::parse(request).ok()?;
@@ -520,10 +539,15 @@ impl Near {
             let head = header(element);
             self.trees.request(element);
             match head.command() {
-                Command::CREATE if self.creating.len() < PENDING_MAX => {
-                    if let Ok(view) = CreateRequest::parse(element) {
+                Command::CREATE => {
+                    if let Some(view) =
+                        CreateRequest::parse(element).ok().filter(|_| self.creating.len() < PENDING_MAX)
+                    {
                         let entry = (view.name_bytes().to_vec(), create_modifies(&view));
                         self.creating.insert(head.message_id(), entry);
+                    }
+                    if ranges.len() == 1 && reads_a_file(element) {
+                        self.wait_for(carriage, message);
                     }
                 }
                 Command::CLOSE => {
@@ -538,19 +562,11 @@ impl Near {
                 }
                 Command::QUERY_DIRECTORY if self.greeted => {
                     self.pass_listing(element, out);
-                    if ranges.len() == 1 && self.pending.len() + self.overtaken.len() < PENDING_MAX {
-                        let pending = Pending { carriage, request: message.to_vec() };
-                        self.pending.insert(head.message_id(), pending);
+                    if ranges.len() == 1 {
+                        self.wait_for(carriage, message);
                     }
                 }
-                Command::READ
-                    if ranges.len() == 1
-                        && self.greeted
-                        && self.pending.len() + self.overtaken.len() < PENDING_MAX =>
-                {
-                    let pending = Pending { carriage, request: message.to_vec() };
-                    self.pending.insert(head.message_id(), pending);
-                }
+                Command::READ if ranges.len() == 1 => self.wait_for(carriage, message),
                 Command::TREE_DISCONNECT | Command::LOGOFF => {
                     let tree = head.tree_id().filter(|_| head.command() == Command::TREE_DISCONNECT);
                     self.opens.leave(head.session_id(), tree);
@@ -559,6 +575,14 @@ impl Near {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// A request is passed on, and may be answered by what is on its way.
+    fn wait_for(&mut self, carriage: Carriage, message: &[u8]) {
+        if self.greeted && self.pending.len() + self.overtaken.len() < PENDING_MAX {
+            let pending = Pending { carriage, request: message.to_vec() };
+            self.pending.insert(header(message).message_id(), pending);
         }
     }
 

@@ -28,8 +28,10 @@ pub(super) struct Open {
     end: Option<u64>,
     /// Answers to queries.
     pub answers: Vec<(Key, Vec<u8>)>,
-    /// Times, sizes and attributes, of an open that was an offer.
+    /// Times, sizes and attributes, while they are known.
     pub attributes: Option<FileTimesAndSizes>,
+    /// The same as the server gave them with the open.
+    pub granted: Option<FileTimesAndSizes>,
     /// Next parts of its listing.
     parts: VecDeque<(Key, Bytes)>,
     parts_used: u64,
@@ -60,6 +62,7 @@ impl Open {
             end: None,
             answers: Vec::new(),
             attributes: None,
+            granted: None,
             parts: VecDeque::new(),
             parts_used: 0,
             blocked: None,
@@ -96,7 +99,7 @@ impl Open {
         self.pieces.clear();
         self.end = None;
         self.answers.clear();
-        self.attributes = None;
+        (self.attributes, self.granted) = (None, None);
     }
 }
 
@@ -124,6 +127,13 @@ impl Opens {
 
     pub fn attributes_of(&self, id: FileId) -> Option<FileTimesAndSizes> {
         self.list.get(&id)?.attributes
+    }
+
+    /// What the server gave with the open holds.
+    pub fn trust_attributes(&mut self, id: FileId) {
+        if let Some(open) = self.list.get_mut(&id) {
+            open.attributes = open.granted;
+        }
     }
 
     pub fn is_behind(&self, id: FileId) -> bool {
@@ -225,7 +235,9 @@ impl Opens {
     pub fn used(&mut self, id: FileId, end: u64) -> bool {
         let room = NEAR_CONTENT_MAX / 2;
         let Some(open) = self.list.get_mut(&id) else { return false };
-        let more = open.end.is_none_or(|last| end < last);
+        // More is to come until all of it is here, also where the end of the file came first.
+        let held: usize = open.pieces.values().map(Bytes::len).sum();
+        let more = open.end.is_none_or(|last| end < last || (held as u64) < last);
         while self.bytes > room
             && let Some((start, piece)) = open.pieces.first_key_value()
             && start + piece.len() as u64 <= end
