@@ -21,6 +21,7 @@ use crate::decode::ring;
 use crate::lan;
 use crate::lanes::{Next, Outgoing, Stage};
 use crate::level::LevelChooser;
+use crate::pace::Pace;
 use crate::session::End;
 
 /// Read from a LAN socket at once, by a direction that is busy.
@@ -82,6 +83,7 @@ pub(crate) struct EncodeHalf {
     read_bytes: usize,
     /// The SMB stage, if its engine works.
     pub stage: Option<Stage>,
+    pace: Pace,
     tick_at: Option<Instant>,
     /// Until when it has to be told what the connection carries.
     recognise_until: Option<Instant>,
@@ -113,6 +115,7 @@ impl EncodeHalf {
             last_frame: None,
             read_bytes: READ_BYTES_FIRST,
             stage: None,
+            pace: Pace::new(std::time::Instant::now()),
             tick_at: None,
             recognise_until: None,
         }
@@ -124,12 +127,14 @@ impl EncodeHalf {
         let mut idle_at = Some(Instant::now() + IDLE);
         loop {
             let seen = *progress.borrow_and_update();
+            let (_, before) = self.encoder.in_flight();
             self.encoder.progress(seen.restored, seen.delivered);
             let (in_flight, new_in_flight) = self.encoder.in_flight();
             if self.ended && !self.encoder.awaits_restoring() {
                 self.encoder.close();
                 return Ok(());
             }
+            self.let_bulk_go_on(before.saturating_sub(new_in_flight), new_in_flight);
             let may_read = !self.ended && in_flight < self.window && new_in_flight < WINDOW_NEW_BYTES;
             if !self.encoder.is_undecided() {
                 self.recognise_until = None;
@@ -184,6 +189,16 @@ impl EncodeHalf {
                 }
             }
         }
+    }
+
+    /// Content that the engine has read ahead goes on, or waits.
+    fn let_bulk_go_on(&mut self, confirmed: u64, under_way: u64) {
+        let Some(stage) = &self.stage else { return };
+        let (now, round_trip) = (std::time::Instant::now(), self.sender.info().round_trip());
+        self.pace.confirm(now, confirmed, round_trip);
+        stage.set_time();
+        stage.connection.set_busy(self.pace.is_busy(under_way, round_trip));
+        stage.ring();
     }
 
     /// The engine is to be told the time before long.

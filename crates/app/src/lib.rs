@@ -23,6 +23,7 @@ mod link;
 mod listeners;
 mod mixed;
 mod opening;
+mod pace;
 mod passing;
 mod policy;
 mod recording;

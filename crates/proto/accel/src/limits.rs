@@ -82,6 +82,9 @@ pub(crate) const SPARE_CREDITS_STEP: u16 = 32;
 /// Requests of the engine that the server has at a time.
 pub(crate) const JOBS_MAX: usize = 192;
 
+/// Reads made ahead whose content waits until the WAN has less to carry.
+pub(crate) const BULK_HELD_MAX: usize = 192;
+
 /// Names whose changes are counted apart.
 pub(crate) const CHANGED_NAMES_MAX: usize = 1024;
 

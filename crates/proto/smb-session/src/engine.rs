@@ -122,6 +122,17 @@ impl Connection {
         awake
     }
 
+    /// Whether the WAN has as much to carry as is good for it: content read ahead waits then, so that it delays no other answer.
+    pub fn set_busy(&self, busy: bool) {
+        let mut inner = self.lock();
+        let (mut out, now) = (Out::default(), inner.now);
+        if let Engine::Far(far) = &mut inner.engine {
+            far.set_busy(now, busy, &mut out);
+            let way = self.intake().other();
+            inner.carry_out(way, out);
+        }
+    }
+
     /// Whether the engine has something for this proxy's LAN, and for the other proxy, which no incoming bytes will bring
     /// out: [`Assembler::next`](crate::Assembler::next) and [`Intake::take`](crate::Intake::take) give it.
     pub fn has_output(&self) -> (bool, bool) {

@@ -4,11 +4,16 @@
 
 mod support;
 
-use isthmus_smb_crypto::{Dialect, TransformHeader};
-use isthmus_smb_session::{Bindings, IntakeError, Obstacle, Policy, SessionState, SessionTable, State};
+use isthmus_smb_auth::Exchange;
+use isthmus_smb_crypto::{Dialect, SigningAlgorithm, TransformHeader};
+use isthmus_smb_session::{
+    AssembleError, Bindings, IntakeError, KeySource, Obstacle, Policy, Refused, Released, SessionState,
+    SessionTable, State,
+};
 use isthmus_smb_wire::{build, compound};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::ends::{Ends, File, Fixed, GMAC, KEY, Protection, Refuses, Setting, settings};
 use support::{Failure, Pair, Source, frame};
 
@@ -370,6 +375,53 @@ fn a_session_on_two_connections_is_not_accelerated_on_either() {
         assert_eq!(obstacles(pair), [Some(Obstacle::Channels); 2]);
     }
     assert_eq!(obstacles(&apart), [Some(Obstacle::NotYet); 2], "another session");
+}
+
+/// Has the keys of the first session alone.
+struct First(Source, AtomicBool);
+
+impl KeySource for First {
+    fn release(&self, exchange: &Exchange) -> Result<Released, Refused> {
+        match self.1.swap(true, Ordering::Relaxed) {
+            false => self.0.release(exchange),
+            true => Err(Refused("nobody has them".to_owned())),
+        }
+    }
+}
+
+#[test]
+fn a_session_without_keys_ends_a_connection_on_which_messages_are_changed() {
+    for (setting, accelerated) in
+        settings().into_iter().flat_map(|setting| [(setting, true), (setting, false)])
+    {
+        if setting.dialect < Dialect::Smb300 || setting.signing == SigningAlgorithm::AesGmac {
+            continue;
+        }
+        let (mut first, mut pair) =
+            (Ends::new(setting), Pair::new(Some(Arc::new(First(Fixed::new(KEY), AtomicBool::new(false))))));
+        for connection in [&pair.client, &pair.server].into_iter().filter(|_| accelerated) {
+            connection.accelerate(Policy::default(), false, Bindings::new(), Arc::default());
+        }
+        let mut messages = first.begin();
+        messages.extend(first.exchange(&build::Echo, &build::EchoResponse));
+        for (from_server, message) in messages {
+            pair.pass(from_server, &message);
+        }
+        let mut second = Ends::new(setting);
+        second.session_id += 1;
+        (second.hash, second.message_id) = (first.hash.clone(), first.message_id);
+        let mut setup = second.session_setup(0, None);
+        let (_, last) = setup.pop().unwrap();
+        for (from_server, message) in setup {
+            pair.pass(from_server, &message);
+        }
+        let passed = pair.way(true).pass(&frame(&last));
+        assert_eq!(pair.client.is_mixed(), accelerated, "{setting:?}");
+        match accelerated {
+            true => assert_eq!(passed, Err(Failure::Assemble(AssembleError::Mixed))),
+            false => assert_eq!(passed.unwrap().concat(), frame(&last)),
+        }
+    }
 }
 
 #[test]

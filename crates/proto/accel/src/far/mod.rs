@@ -1,6 +1,7 @@
 //! The engine on the server side: opens, reads and lists ahead in the user's session, and holds the permits.
 
 mod breaks;
+mod bulk;
 mod folders;
 mod leg;
 mod listings;
@@ -106,6 +107,7 @@ pub struct Far {
     /// The latest query by name, as a pattern for folders in which there was none yet.
     last_query: Option<(Carriage, Vec<u8>)>,
     eagerness: reads::Eagerness,
+    bulk: bulk::Bulk,
     writes: writes::Writes,
     /// Files that the client has made and written.
     uploads: u32,
@@ -152,6 +154,7 @@ impl Far {
             queries: queries::Queries::default(),
             last_query: None,
             eagerness: reads::Eagerness::default(),
+            bulk: bulk::Bulk::default(),
             writes: writes::Writes::default(),
             uploads: 0,
             policy,
@@ -484,6 +487,12 @@ impl Far {
             }
         }
         let Some(Owner::Engine(job)) = self.leg.take_own(element, out) else { return };
+        if !self.bulk.hold(&job, element) {
+            self.job_done(job, element, out);
+        }
+    }
+
+    fn job_done(&mut self, job: Job, element: &Bytes, out: &mut Out) {
         match job {
             Job::OfferOpen(id, tree) => self.offer_opened(id, tree, element, out),
             Job::OfferQuery(id, index) => self.offer_queried(id, index, element, out),

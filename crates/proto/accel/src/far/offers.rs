@@ -141,7 +141,11 @@ impl Far {
 
     /// Opens the next file of a folder ahead, if there is one and it is time for it.
     fn offer_next(&mut self, key: &FolderKey, out: &mut Out) -> bool {
-        if !self.leases || !self.is_watched(key) || !self.opens.has_room(self.offers.list.len()) {
+        if !self.leases
+            || !self.bulk.is_idle()
+            || !self.is_watched(key)
+            || !self.opens.has_room(self.offers.list.len())
+        {
             return false;
         }
         let open_here = self.offers.list.values().filter(|offer| offer.folder == *key).count();

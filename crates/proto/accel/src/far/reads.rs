@@ -18,6 +18,8 @@ use isthmus_smb_wire::{FileId, Status};
 
 /// The first piece that is read with an open, if the file is not read whole.
 const HEAD_BYTES: u32 = 16 << 10;
+/// Clients read whole pages.
+const PAGE_BYTES: u64 = 4 << 10;
 /// Shortest read made ahead, in bytes.
 const READ_BYTES_MIN: u32 = 64 << 10;
 
@@ -112,7 +114,7 @@ impl Far {
             window: if whole { open.size } else { WINDOW_BYTES_FIRST },
             length: if whole { READ_BYTES } else { READ_BYTES_MIN },
             eager: true,
-            tail: (!whole).then(|| (open.size - TAIL_BYTES) / TAIL_BYTES * TAIL_BYTES),
+            tail: (!whole).then(|| (open.size - TAIL_BYTES) / PAGE_BYTES * PAGE_BYTES),
             ..std::mem::take(&mut open.reading)
         };
         let (tail, open_end) = (open.reading.tail, open.size + 1);
@@ -223,7 +225,7 @@ impl Far {
     /// Asks the server for a part of a file, if that may be done now.
     fn read_at(&mut self, file_id: FileId, offset: u64, length: u32, out: &mut Out) -> bool {
         let (charge, tag) = (read_charge(length), self.changes.now());
-        if !self.may_send(charge) {
+        if !self.may_send(charge) || !self.bulk.is_idle() {
             return false;
         }
         let Some(open) = self.opens.get_mut(file_id).filter(|open| open.may_read_ahead()) else {

@@ -85,8 +85,10 @@ impl Way {
             self.assembler.content(piece);
             self.assembler.content(rest);
         }
-        let frame = self.assembler.next().map_err(Failure::Assemble)?.expect("a whole frame");
-        frames.push(frame.concat().into());
+        // None, where it was only what the engine says.
+        while let Some(frame) = self.assembler.next().map_err(Failure::Assemble)? {
+            frames.push(frame.concat().into());
+        }
         assert!(self.assembler.is_empty());
         self.structures.push(crossing.structure);
         Ok(())

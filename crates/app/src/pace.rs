@@ -1,0 +1,88 @@
+//! How much may be under way on a channel before content that nobody waits for yet should wait.
+
+use std::time::{Duration, Instant};
+
+/// More than this is too much on a link of which nothing is known: about what TCP sends at first.
+const UNDER_WAY_MIN: u64 = 12 << 10;
+/// Share of what the link holds in a round trip: enough that it never runs dry, and grows with what it turns out to carry.
+const GAIN: f64 = 2.0;
+/// Time over which the highest rate counts.
+const MEMORY: Duration = Duration::from_secs(10);
+/// What passes, beside the round trip, until the peer has confirmed something.
+const PEER_TIME: Duration = Duration::from_millis(10);
+
+/// Follows what the peer confirms.
+pub(crate) struct Pace {
+    /// Bytes confirmed since the span began.
+    confirmed: u64,
+    since: Instant,
+    /// The highest rate of late, in bytes a second, and when it was seen.
+    rate: f64,
+    at: Instant,
+    /// Whether the span is one in which the link had enough to do.
+    full: bool,
+}
+
+impl Pace {
+    pub fn new(now: Instant) -> Self {
+        Self { confirmed: 0, since: now, rate: 0.0, at: now, full: false }
+    }
+
+    /// The peer has confirmed more bytes. What a link carries that has little to do says nothing against it.
+    pub fn confirm(&mut self, now: Instant, bytes: u64, round_trip: Duration) {
+        self.confirmed += bytes;
+        let span = now.saturating_duration_since(self.since);
+        if span < round_trip + PEER_TIME {
+            return;
+        }
+        let rate = self.confirmed as f64 / span.as_secs_f64();
+        let is_old = self.full && now.saturating_duration_since(self.at) > MEMORY;
+        if rate >= self.rate || is_old {
+            (self.rate, self.at) = (rate, now);
+        }
+        (self.confirmed, self.since, self.full) = (0, now, false);
+    }
+
+    /// Whether so many bytes under way are enough for the link.
+    pub fn is_busy(&mut self, under_way: u64, round_trip: Duration) -> bool {
+        let time = (round_trip + PEER_TIME).as_secs_f64();
+        let busy = under_way > UNDER_WAY_MIN.max((self.rate * time * GAIN) as u64);
+        self.full |= busy;
+        busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(190);
+
+    #[test]
+    fn what_may_be_under_way_follows_the_link() {
+        let start = Instant::now();
+        let mut pace = Pace::new(start);
+        assert!(!pace.is_busy(UNDER_WAY_MIN, ROUND_TRIP) && pace.is_busy(UNDER_WAY_MIN + 1, ROUND_TRIP));
+        // 4 MB a second: 0.8 MB in a round trip.
+        for step in 1..=20 {
+            pace.confirm(start + Duration::from_millis(100 * step), 400_000, ROUND_TRIP);
+        }
+        assert!(!pace.is_busy(1_500_000, ROUND_TRIP) && pace.is_busy(1_700_000, ROUND_TRIP));
+    }
+
+    #[test]
+    fn a_link_that_has_become_slow_is_seen_in_seconds() {
+        let start = Instant::now();
+        let mut pace = Pace::new(start);
+        pace.confirm(start + ROUND_TRIP + PEER_TIME, 10_000_000, ROUND_TRIP);
+        for step in 2..80 {
+            pace.confirm(start + (ROUND_TRIP + PEER_TIME) * step, 200_000, ROUND_TRIP);
+        }
+        assert!(!pace.is_busy(500_000, ROUND_TRIP), "it had nothing to do");
+        for step in 80..160 {
+            pace.is_busy(64 << 20, ROUND_TRIP);
+            pace.confirm(start + (ROUND_TRIP + PEER_TIME) * step, 200_000, ROUND_TRIP);
+        }
+        assert!(pace.is_busy(500_000, ROUND_TRIP));
+    }
+}
