@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 const UNDER_WAY_MIN: u64 = 12 << 10;
 /// Share of what the link holds in a round trip: enough that it never runs dry, and grows with what it turns out to carry.
 const GAIN: f64 = 2.0;
+/// The same while it turns out to carry more and more, by this factor at least each time.
+const RISING_GAIN: f64 = 4.0;
+const RISING: f64 = 1.25;
 /// Time over which the highest rate counts.
 const MEMORY: Duration = Duration::from_secs(10);
 /// What passes, beside the round trip, until the peer has confirmed something.
@@ -19,13 +22,15 @@ pub(crate) struct Pace {
     /// The highest rate of late, in bytes a second, and when it was seen.
     rate: f64,
     at: Instant,
+    /// Whether the rate was higher each time so far.
+    rising: bool,
     /// Whether the span is one in which the link had enough to do.
     full: bool,
 }
 
 impl Pace {
     pub fn new(now: Instant) -> Self {
-        Self { confirmed: 0, since: now, rate: 0.0, at: now, full: false }
+        Self { confirmed: 0, since: now, rate: 0.0, at: now, rising: true, full: false }
     }
 
     /// The peer has confirmed more bytes. What a link carries that has little to do says nothing against it.
@@ -36,6 +41,9 @@ impl Pace {
             return;
         }
         let rate = self.confirmed as f64 / span.as_secs_f64();
+        if self.full {
+            self.rising = rate > self.rate * RISING;
+        }
         let is_old = self.full && now.saturating_duration_since(self.at) > MEMORY;
         if rate >= self.rate || is_old {
             (self.rate, self.at) = (rate, now);
@@ -45,8 +53,9 @@ impl Pace {
 
     /// Whether so many bytes under way are enough for the link.
     pub fn is_busy(&mut self, under_way: u64, round_trip: Duration) -> bool {
-        let time = (round_trip + PEER_TIME).as_secs_f64();
-        let busy = under_way > UNDER_WAY_MIN.max((self.rate * time * GAIN) as u64);
+        let gain = if self.rising { RISING_GAIN } else { GAIN };
+        let holds = self.rate * (round_trip + PEER_TIME).as_secs_f64();
+        let busy = under_way > UNDER_WAY_MIN.max((holds * gain) as u64);
         self.full |= busy;
         busy
     }
@@ -65,6 +74,7 @@ mod tests {
         assert!(!pace.is_busy(UNDER_WAY_MIN, ROUND_TRIP) && pace.is_busy(UNDER_WAY_MIN + 1, ROUND_TRIP));
         // 4 MB a second: 0.8 MB in a round trip.
         for step in 1..=20 {
+            pace.is_busy(64 << 20, ROUND_TRIP);
             pace.confirm(start + Duration::from_millis(100 * step), 400_000, ROUND_TRIP);
         }
         assert!(!pace.is_busy(1_500_000, ROUND_TRIP) && pace.is_busy(1_700_000, ROUND_TRIP));
