@@ -58,6 +58,7 @@ impl Connection {
             gmac: false,
             lost: false,
             mixed: false,
+            signatures: VecDeque::new(),
             lan_out: VecDeque::new(),
             wan_out: Crossings::new(),
         };
@@ -197,6 +198,8 @@ pub(crate) struct Inner {
     /// A message could not be protected, so that the connection has to end.
     pub lost: bool,
     pub mixed: bool,
+    /// Signatures of requests that the engine has sent, the latest last, by message identifier.
+    pub signatures: VecDeque<(u64, [u8; 16])>,
     /// Frames of the engine for this proxy's LAN, and what it has for the other proxy. Its windows bound both.
     pub lan_out: VecDeque<Bytes>,
     pub wan_out: Crossings,

@@ -7,12 +7,13 @@ use crate::error::AssembleError;
 use crate::follow::Accepted;
 use crate::head::Head;
 use crate::intake::session_of;
+use crate::limits::SIGNATURES_MAX;
 use bytes::{Bytes, BytesMut};
 use isthmus_accel::{Carriage, Counts, Far, Fate, Lan, Mode, Near, Out, Policy, Traced, Wan};
 use isthmus_smb_crypto::{Dialect, SigningAlgorithm, TRANSFORM_HEADER_LEN};
 use isthmus_smb_wire::header::SIGNATURE;
 use isthmus_smb_wire::transport::{FRAME_HEADER_LEN, frame_header};
-use isthmus_smb_wire::{Command, Header, HeaderFlags, compound};
+use isthmus_smb_wire::{Command, Header, HeaderFlags, Status, compound};
 use isthmus_types::Side;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -356,6 +357,26 @@ impl Inner {
         }
     }
 
+    /// The signature of a request as the server gets it.
+    fn remember_signature(&mut self, request: &[u8]) {
+        let Some(signature) = request.get(SIGNATURE).and_then(|bytes| bytes.first_chunk()) else { return };
+        if self.signatures.len() >= SIGNATURES_MAX {
+            self.signatures.pop_front();
+        }
+        self.signatures.push_back((Header::lenient(request).message_id(), *signature));
+    }
+
+    /// Whether a server has refused a request with the request's own signature, as Samba does with some that it does not
+    /// understand. The client did not send just that one, so the response has to be signed for it. Who forges this on the
+    /// server's network achieves no more than by holding the request back.
+    pub fn is_mirrored(&self, response: &[u8]) -> bool {
+        let header = Header::lenient(response);
+        let is_it = |(message_id, signature): &(u64, [u8; 16])| {
+            *message_id == header.message_id() && response.get(SIGNATURE) == Some(&signature[..])
+        };
+        header.status() == Status::INVALID_PARAMETER && self.signatures.iter().any(is_it)
+    }
+
     /// Whether something may be done ahead on this connection.
     fn may_accelerate(&self) -> bool {
         let dialect = self.follow.negotiated.dialect;
@@ -378,6 +399,9 @@ impl Inner {
                     header.set_flags(header.flags().with(HeaderFlags::SIGNED));
                     let crypto = self.crypto(before).filter(|crypto| crypto.proved)?;
                     crypto.signer.sign(element, way.is_response()).ok()?;
+                    if way == Way::Request {
+                        self.remember_signature(element);
+                    }
                 }
             }
             Carriage::Sealed(session_id) => {

@@ -15,7 +15,7 @@ use isthmus_accel::{Carriage, Fate, Lan, Told, Wan};
 use isthmus_smb_crypto::{OpenError, TRANSFORM_HEADER_LEN, TransformHeader, decompress_message};
 use isthmus_smb_wire::header::SIGNATURE;
 use isthmus_smb_wire::transport::{FRAME_HEADER_LEN, FrameType, MESSAGE_LEN_MAX, MessageKind, frame_len};
-use isthmus_smb_wire::{Command, Header, compound};
+use isthmus_smb_wire::{Command, Header, HeaderFlags, compound};
 use isthmus_types::{Side, varint};
 use std::ops::Range;
 use std::sync::Arc;
@@ -135,14 +135,16 @@ impl Intake {
         for one in all {
             match one {
                 Wan::Told(told) => draft.ahead(inner, told),
-                Wan::Response(Lan { carriage, message }) => {
-                    let signed = carriage == Carriage::Signed;
-                    if let Some(elements) = self.parts(inner, &message)
-                        && let Carriage::Plain | Carriage::Signed | Carriage::Sealed(_) = carriage
-                    {
-                        let elements =
-                            elements.into_iter().map(|(range, part)| Element { range, sign: signed, part });
-                        let elements: Vec<_> = elements.collect();
+                Wan::Response(Lan { carriage, mut message }) => {
+                    let sign = carriage == Carriage::Signed;
+                    if let Some(parts) = self.parts(inner, &message) {
+                        for (range, _) in parts.iter().filter(|_| sign) {
+                            let mut header =
+                                Header::lenient(message.get_mut(range.clone()).unwrap_or_default());
+                            header.set_flags(header.flags().with(HeaderFlags::SIGNED));
+                        }
+                        let elements: Vec<_> =
+                            parts.into_iter().map(|(range, part)| Element { range, sign, part }).collect();
                         self.put(inner, carriage, &Bytes::from(message), &elements, draft);
                     }
                 }
@@ -523,5 +525,5 @@ fn verify(inner: &mut Inner, way: Way, session_id: u64, element: &mut [u8]) -> b
     let held = inner.crypto(session_id).is_some();
     let state = if held { State::SignedKeys } else { State::SignedNoKeys };
     inner.saw_plain(session_id, command, state);
-    right
+    right || held && way.is_response() && inner.is_mirrored(element)
 }

@@ -44,3 +44,6 @@ pub(crate) const SHARES_MAX: usize = 64;
 pub(crate) const NAME_CHARS_MAX: usize = 256;
 /// Sessions of a [`SessionTable`](crate::SessionTable).
 pub(crate) const TABLE_SESSIONS_MAX: usize = 8192;
+
+/// Requests of the engine whose signatures are remembered, in case the server answers with them.
+pub(crate) const SIGNATURES_MAX: usize = 256;

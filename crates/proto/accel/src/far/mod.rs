@@ -322,7 +322,12 @@ impl Far {
         let command = header(message).command();
         let early = matches!(
             command,
-            Command::NEGOTIATE | Command::SESSION_SETUP | Command::TREE_CONNECT | Command::LOGOFF
+            Command::NEGOTIATE
+                | Command::SESSION_SETUP
+                | Command::TREE_CONNECT
+                | Command::LOGOFF
+                // A client that asks how it negotiated has not begun to work: the credits are all its own still.
+                | Command::IOCTL
         );
         if self.enabled && !self.greeted && !early {
             self.greeted = true;
