@@ -21,6 +21,7 @@ mod level;
 mod link;
 mod listeners;
 mod mixed;
+mod network;
 mod opening;
 mod passing;
 mod policy;
