@@ -1,8 +1,10 @@
 //! Tells when addresses or routes of this machine have changed.
 
+use std::future::pending;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixDatagram as StdDatagram;
+use std::sync::OnceLock;
 
 use nix::sys::socket::{AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket};
 use tokio::net::UnixDatagram;
@@ -10,24 +12,32 @@ use tokio::net::UnixDatagram;
 /// Groups of linux/rtnetlink.h: addresses and routes, IPv4 and IPv6.
 const GROUPS: u32 = 0x10 | 0x40 | 0x100 | 0x400;
 
-/// What the kernel says of changes. To the runtime all sockets that give datagrams are alike.
-pub(crate) struct Changes(UnixDatagram);
+/// What the kernel says of changes, from the first time that somebody asks.
+#[derive(Default)]
+pub(crate) struct Changes(OnceLock<Option<UnixDatagram>>);
 
 impl Changes {
-    pub fn watch() -> io::Result<Changes> {
+    /// Waits for the next change. What it is has to be looked at; more than one may have come.
+    pub async fn next(&self) {
+        let Some(netlink) = self.0.get_or_init(listen) else { return pending().await };
+        let mut unread = [0; 64];
+        // An error is that more was said than there was room for, which is a change too.
+        let _ = netlink.recv(&mut unread).await;
+        while netlink.try_recv(&mut unread).is_ok() {}
+    }
+}
+
+fn listen() -> Option<UnixDatagram> {
+    let listen = || -> io::Result<UnixDatagram> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let netlink = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
         bind(netlink.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
-        Ok(Changes(UnixDatagram::from_std(StdDatagram::from(netlink))?))
-    }
-
-    /// Waits for the next change. What it is has to be looked at; more than one may have come.
-    pub async fn next(&self) {
-        let mut unread = [0; 64];
-        // An error is that more was said than there was room for, which is a change too.
-        let _ = self.0.recv(&mut unread).await;
-        while self.0.try_recv(&mut unread).is_ok() {}
-    }
+        // To the runtime all sockets that give datagrams are alike.
+        UnixDatagram::from_std(StdDatagram::from(netlink))
+    };
+    listen()
+        .inspect_err(|error| tracing::warn!(%error, "changes of network are only noticed after seconds"))
+        .ok()
 }
 
 #[cfg(test)]
@@ -53,7 +63,7 @@ mod tests {
     }
 
     async fn changes_of_loopback() {
-        let changes = Changes::watch().unwrap();
+        let changes = Changes::default();
         let quiet = Duration::from_millis(200);
         assert!(timeout(quiet, changes.next()).await.is_err());
         let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();

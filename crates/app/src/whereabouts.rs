@@ -89,9 +89,7 @@ pub(crate) async fn keep(client: Arc<Client>) {
     let start = Instant::now();
     let (mut machine, mut prober) = (None::<Machine>, Prober::default());
     let (mut paths, mut since) = (Vec::new(), SystemTime::now());
-    let changes = Changes::watch()
-        .inspect_err(|error| tracing::warn!(%error, "changes of network are only noticed after seconds"))
-        .ok();
+    let changes = Changes::default();
     loop {
         let config = client.config.load_full();
         let settings = Settings {
@@ -109,16 +107,15 @@ pub(crate) async fn keep(client: Arc<Client>) {
         let now = start.elapsed();
         let machine = machine.get_or_insert_with(|| Machine::new(settings.clone(), now));
         machine.set(settings);
-        let paths_now = prober.paths();
-        if are_other_ways(&paths, &paths_now) {
+        if have_changed(&paths) {
             machine.network_changed();
         }
-        paths = paths_now;
+        paths = prober.paths();
         let Some(plan) = machine.plan(now) else { continue };
         if plan.at > now + SLACK {
             let until = next_beat(NETWORK_POLL).min(Instant::now() + (plan.at - now));
             tokio::select! {
-                () = network_changes(changes.as_ref()) => {}
+                () = change_of(&paths, &changes) => {}
                 _ = timeout_at(until, client.whereabouts.changed.notified()) => {}
             }
             continue;
@@ -126,7 +123,7 @@ pub(crate) async fn keep(client: Arc<Client>) {
         let calm = machine.is_settled() && machine.location() != Location::Branch;
         let round = tokio::select! {
             // Nobody will answer what was asked in another network.
-            () = network_changes(changes.as_ref()), if calm => continue,
+            () = change_of(&paths, &changes), if calm => continue,
             round = prober.round(&config, plan.ask_server, calm, client.mark()) => round,
         };
         if let Some(change) = machine.observe(now, start.elapsed(), &round) {
@@ -144,17 +141,17 @@ pub(crate) async fn keep(client: Arc<Client>) {
 /// An address, and the local one from which it is reached, if it is.
 type Way = (SocketAddr, Option<IpAddr>);
 
-/// Whether an address is reached in another way than before. One that was not watched before says nothing.
-fn are_other_ways(before: &[Way], now: &[Way]) -> bool {
-    let is_other = |(to, from): &Way| before.iter().any(|(old, way)| old == to && way != from);
-    now.iter().any(is_other)
+/// Whether an address is reached in another way than it was.
+fn have_changed(ways: &[Way]) -> bool {
+    ways.iter().any(|(to, from)| local_address(*to) != *from)
 }
 
-/// Waits until addresses or routes have changed, and are settled. `None` waits for good.
-async fn network_changes(changes: Option<&Changes>) {
-    let Some(changes) = changes else { return std::future::pending().await };
-    changes.next().await;
-    sleep(NETWORK_SETTLES).await;
+/// Waits until an address is reached in another way than it was.
+async fn change_of(ways: &[Way], changes: &Changes) {
+    while !have_changed(ways) {
+        changes.next().await;
+        sleep(NETWORK_SETTLES).await;
+    }
 }
 
 /// Sends probes and knows whom it has sent them to.
