@@ -4,18 +4,18 @@
 
 use bytes::Bytes;
 use isthmus_certs::{Authority, IssueRequest, Role, Validity};
-use isthmus_lab::proc::{usage_of, wakeups_of};
+use isthmus_lab::proc::{run, usage_of, wakeups_of};
 use isthmus_lab::wan::WanShape;
 use isthmus_lab::work::{Service, SinkMode, sink_server, source_server};
 use isthmus_lab::{Place, WanLab, http};
-use isthmus_tests::{download, eventually, is_full, loopback, moves_again, programs, random, upload};
+use isthmus_tests::{download, eventually, is_full, loopback, moves_again, programs, random, upload, within};
 use serde_json::Value;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
 
@@ -139,6 +139,40 @@ impl Site {
     fn agent(&self, state: &str, admin: SocketAddr) -> Running {
         let args = ["agent", "--state", state, "--admin", &admin.to_string()];
         spawn(&self.laptops, &programs().client, &args, self.dir.path())
+    }
+
+    /// Starts a branch gateway that answers probes, and waits until it is ready.
+    fn gateway(
+        &self,
+        name: &str,
+        place: &Place,
+        probes: SocketAddr,
+        listen: SocketAddr,
+        admin: SocketAddr,
+    ) -> Running {
+        let authority = Authority::open(&self.path("ca")).unwrap();
+        let request = IssueRequest {
+            role: Role::ClientSide,
+            name: name.into(),
+            dns: vec![],
+            ip: vec![],
+            validity: Validity::Days(9),
+        };
+        let folder = self.path(name);
+        authority.issue(&request, &folder).unwrap();
+        let text = format!(
+            "[peer]\naddress = \"{}\"\n[tls]\ncertificate = \"{name}.pem\"\nkey = \"{name}.key\"\nca = \"ca.pem\"\n\
+             [[rule]]\nlisten = \"{listen}\"\nserver = \"{}\"\n[location]\nanswer = \"{probes}\"\n\
+             [store]\npath = \"store\"\nsize = \"64 MiB\"\n[admin]\nlisten = \"{admin}\"\n",
+            self.servers[0].0,
+            self.source.address()
+        );
+        fs::write(folder.join("client.toml"), text).unwrap();
+        let child = spawn(place, &programs().client, &["run", "--config", "client.toml"], &folder);
+        eventually("the gateway is ready", || {
+            http::get(place, admin, "/readyz").is_ok_and(|answer| answer.status == 200)
+        });
+        child
     }
 
     /// What `fleet --json` says of one member.
@@ -331,29 +365,7 @@ fn exactly_one_of_laptop_and_gateway_optimises() {
     assert!(site.carried(listen, admin, "isthmus_lan_bytes_total", &[]) >= 2e6);
 
     // A stranger that answers in the gateway's place is not believed; the gateway itself is.
-    let gateway = |name: &str| {
-        let authority = Authority::open(&site.path("ca")).unwrap();
-        let request = IssueRequest {
-            role: Role::ClientSide,
-            name: name.into(),
-            dns: vec![],
-            ip: vec![],
-            validity: Validity::Days(9),
-        };
-        let folder = site.path(name);
-        authority.issue(&request, &folder).unwrap();
-        let text = format!(
-            "[peer]\naddress = \"{}\"\n[tls]\ncertificate = \"{name}.pem\"\nkey = \"{name}.key\"\nca = \"ca.pem\"\n\
-             [[rule]]\nlisten = \"{gateway_listen}\"\nserver = \"{}\"\n[location]\nanswer = \"{probes}\"\n\
-             [store]\npath = \"store\"\nsize = \"64 MiB\"\n[admin]\nlisten = \"{gateway_admin}\"\n",
-            site.servers[0].0,
-            site.source.address()
-        );
-        fs::write(folder.join("client.toml"), text).unwrap();
-        let child = spawn(&Place::Local, &programs().client, &["run", "--config", "client.toml"], &folder);
-        eventually("the gateway is ready", || is_ready(gateway_admin));
-        child
-    };
+    let gateway = |name: &str| site.gateway(name, &Place::Local, probes, gateway_listen, gateway_admin);
     let stranger = gateway("branch-8");
     std::thread::sleep(Duration::from_secs(3));
     at("remote");
@@ -421,59 +433,131 @@ fn near_the_file_server_nothing_is_optimised() {
     eventually("the server side is told", || site.member("laptop-1")["location"] == "off");
 }
 
-/// Takes the laptop out of its network, and after a while into another one, where it gets another address.
-fn move_to(lab: &WanLab, network: u8) {
+/// Networks that a laptop moves between.
+const NETWORKS: [u8; 2] = [1, 9];
+
+/// Takes the laptop out of its network, and after a gap into another one, where it gets another address and cannot reach
+/// what is in the first.
+fn move_to(lab: &WanLab, network: u8, gap: Duration) {
     let Place::Namespace(name) = lab.client() else { panic!("a lab has namespaces") };
     let ip = |args: &[&str]| {
         let output = Command::new("ip").args(["-n", &name]).args(args).output().unwrap();
         assert!(output.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     };
     ip(&["addr", "flush", "dev", "lan0"]);
-    std::thread::sleep(Duration::from_secs(5));
+    std::thread::sleep(gap);
+    ip(&["route", "flush", "type", "blackhole"]);
     ip(&["addr", "add", &format!("10.77.{network}.2/24"), "dev", "lan0"]);
     ip(&["route", "add", "default", "via", &format!("10.77.{network}.1")]);
+    for other in NETWORKS.iter().filter(|other| **other != network) {
+        ip(&["route", "add", "blackhole", &format!("10.77.{other}.0/24")]);
+    }
+}
+
+/// How soon after a move new connections have to be treated as the new network asks for.
+const ACT_WITHIN: Duration = Duration::from_secs(5);
+
+/// A laptop in a namespace, in the first of two networks of one router, with its server side across a WAN. `None`, with
+/// the reason, where there is no right to make that.
+fn roaming(seed: u64) -> Option<(WanLab, Site)> {
+    if let Err(missing) = WanLab::available() {
+        println!("skipped: {missing}");
+        return None;
+    }
+    let shape = WanShape::symmetric(Duration::from_millis(20), Some(40_000_000));
+    let lab = WanLab::start(shape).unwrap();
+    let second = format!("10.77.{}.1/24", NETWORKS[1]);
+    run(&lab.client_proxy(), &["ip", "addr", "add", &second, "dev", "lan0"]).unwrap();
+    let at = |port| SocketAddr::from((WanLab::SERVER_PROXY_WAN, port));
+    let mut site = Site::empty(seed, lab.client(), lab.server_proxy(), at(18_000));
+    site.add_server(0, at(7810), at(7812));
+    Some((lab, site))
+}
+
+/// Where the agent listens, and its admin port, in a namespace.
+const LISTEN: &str = "127.0.0.1:4450";
+const ADMIN: &str = "127.0.0.1:7811";
+
+/// Enrols a laptop and starts its agent.
+fn start_roaming(lab: &WanLab, site: &Site, policy: &str) -> Running {
+    site.set_policy(LISTEN.parse().unwrap(), policy);
+    good(&site.enrol(&site.token("laptop-1"), "laptop"));
+    let agent = site.agent("laptop", ADMIN.parse().unwrap());
+    eventually("the agent is ready", || ask(lab, "/readyz").is_some());
+    agent
+}
+
+/// What the agent answers, if it does.
+fn ask(lab: &WanLab, path: &str) -> Option<String> {
+    let answer = http::get(&lab.client(), ADMIN.parse().unwrap(), path).ok()?;
+    (answer.status == 200).then_some(answer.body)
+}
+
+fn metric(lab: &WanLab, name: &str, labels: &[(&str, &str)]) -> f64 {
+    isthmus_lab::metrics::Metrics::parse(&ask(lab, "/metrics").unwrap()).unwrap().sum(name, labels)
 }
 
 #[test]
 fn a_laptop_that_moves_between_networks_keeps_its_connections() {
-    if let Err(missing) = WanLab::available() {
-        eprintln!("skipped: {missing}");
-        return;
-    }
-    let rtt = Duration::from_millis(20);
-    let lab = WanLab::start(WanShape::symmetric(rtt, Some(40_000_000))).unwrap();
-    let Place::Namespace(router) = lab.client_proxy() else { panic!("a lab has namespaces") };
-    let second = ["-n", &router, "addr", "add", "10.77.9.1/24", "dev", "lan0"];
-    assert!(Command::new("ip").args(second).status().unwrap().success());
-
-    let at = |ip, port| SocketAddr::from((ip, port));
-    let target = at(WanLab::SERVER_PROXY_WAN, 18_000);
-    let mut site = Site::empty(78, lab.client(), lab.server_proxy(), target);
-    let (sink, _receipts) =
-        sink_server(&lab.server_proxy(), at(WanLab::SERVER_PROXY_WAN, 18_001), SinkMode::Hash).unwrap();
-    site.add_server(0, at(WanLab::SERVER_PROXY_WAN, 7810), at(WanLab::SERVER_PROXY_WAN, 7812));
-    let listen: SocketAddr = "127.0.0.1:4450".parse().unwrap();
+    let Some((lab, site)) = roaming(78) else { return };
+    let sink = SocketAddr::from((WanLab::SERVER_PROXY_WAN, 18_001));
+    let (sink, _receipts) = sink_server(&lab.server_proxy(), sink, SinkMode::Hash).unwrap();
     let uploads: SocketAddr = "127.0.0.1:4451".parse().unwrap();
     let rule = format!("[[rule]]\nlisten = \"{uploads}\"\nserver = \"{}\"\n", sink.address());
-    site.set_policy(listen, &format!("[limits]\nwindow = \"1 MiB\"\n{rule}"));
-    good(&site.enrol(&site.token("laptop-1"), "laptop"));
-    let admin: SocketAddr = "127.0.0.1:7811".parse().unwrap();
-    let _agent = site.agent("laptop", admin);
-    eventually("the agent is ready", || {
-        http::get(&lab.client(), admin, "/readyz").is_ok_and(|answer| answer.status == 200)
-    });
+    let _agent = start_roaming(&lab, &site, &format!("[limits]\nwindow = \"1 MiB\"\n{rule}"));
 
-    let moves = if is_full() { 10 } else { 2 };
-    for number in 0..moves {
-        let content = random(24 * MIB, 780 + number);
-        let copy = lab.client().run(|| Ok(upload(uploads, &content))).unwrap();
-        copy.reach(6 << 20);
-        move_to(&lab, if number % 2 == 0 { 9 } else { 1 });
+    // All moves are in the middle of one copy.
+    let (moves, piece) = (if is_full() { 10 } else { 2 }, 8 * MIB);
+    let content = random((moves + 3) * piece, 780);
+    let copy = lab.client().run(|| Ok(upload(uploads, &content))).unwrap();
+    for number in 1..=moves {
+        copy.reach((number * piece) as u64);
+        move_to(&lab, NETWORKS[number % 2], Duration::from_secs(5));
         moves_again("in another network", &copy);
-        copy.join().unwrap();
-        assert_eq!(sink.connections(), number + 1, "the server sees one connection a copy");
+        assert!(!copy.is_over(), "the copy was to last longer than {number} moves");
     }
-    let metrics = http::get(&lab.client(), admin, "/metrics").unwrap().body;
-    let resumes = isthmus_lab::metrics::Metrics::parse(&metrics).unwrap().sum("isthmus_resumes_total", &[]);
+    copy.join().unwrap();
+    assert_eq!(sink.connections(), 1, "the server sees one connection");
+    let resumes = metric(&lab, "isthmus_resumes_total", &[]);
     assert!(resumes >= moves as f64, "{resumes} resumes");
+    println!("roam.ok: {moves} of {moves} moves in one copy of {} bytes, every byte right", content.len());
+}
+
+#[test]
+fn a_change_of_location_is_acted_on_soon() {
+    let Some((lab, site)) = roaming(79) else { return };
+    let gateway = SocketAddr::from(([10, 77, NETWORKS[1], 1], 7_899));
+    let file_server = site.source.address();
+    let location = format!(
+        "[location]\ngateways = [\"branch-7@{gateway}\"]\nserver = \"{file_server}\"\nnear = \"10 ms\"\n"
+    );
+    let _agent = start_roaming(&lab, &site, &location);
+    let far = WanShape::symmetric(Duration::from_millis(20), Some(40_000_000));
+    let at = |place: &str| {
+        let text = ask(&lab, "/api/summary").unwrap_or_default();
+        serde_json::from_str::<Value>(&text).unwrap_or_default()["location"]["location"] == place
+    };
+    eventually("remote", || at("remote"));
+    let arrives = |network: u8, shape: WanShape, place: &str, metric_of: (&str, &[(&str, &str)])| {
+        // Somewhere between two looks at the network.
+        std::thread::sleep(Duration::from_millis(5_500));
+        lab.wan().set_shape(shape);
+        let before = metric(&lab, metric_of.0, metric_of.1);
+        move_to(&lab, network, Duration::ZERO);
+        let start = Instant::now();
+        while !at(place) {
+            assert!(start.elapsed() < within(ACT_WITHIN), "{place}: not after {:?}", start.elapsed());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        println!("in a network that is {place}: known after {:.3} s", start.elapsed().as_secs_f64());
+        lab.client().run(|| Ok(download(LISTEN.parse().unwrap(), &site.content))).unwrap().join().unwrap();
+        eventually("new connections go the new way", || metric(&lab, metric_of.0, metric_of.1) > before);
+    };
+    let optimised: (&str, &[(&str, &str)]) = ("isthmus_lan_bytes_total", &[]);
+    let straight = "isthmus_not_optimised_total";
+    arrives(NETWORKS[1], WanShape::open(), "off", (straight, &[("reason", "server_near")]));
+    arrives(NETWORKS[0], far, "remote", optimised);
+    let _gateway = site.gateway("branch-7", &lab.client_proxy(), gateway, loopback(), loopback());
+    arrives(NETWORKS[1], far, "branch", (straight, &[("reason", "branch_gateway")]));
+    arrives(NETWORKS[0], far, "remote", optimised);
 }

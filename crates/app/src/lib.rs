@@ -22,6 +22,7 @@ mod level;
 mod link;
 mod listeners;
 mod mixed;
+mod network;
 mod opening;
 mod pace;
 mod passing;

@@ -1,7 +1,7 @@
 //! Where this machine is: probes of branch gateways and the way to the file server, and as a gateway the answers to others'
 //! probes. What follows from them is decided by `isthmus-agent`'s machine.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -22,9 +22,12 @@ use crate::AppError;
 use crate::client::Client;
 use crate::dial::dial;
 use crate::host::ACCEPT_PAUSE;
+use crate::network::Changes;
 
-/// Interval at which the machine's own addresses are looked at.
+/// Interval at which the machine's own addresses are looked at where the kernel says nothing of changes.
 const NETWORK_POLL: Duration = BEAT.saturating_mul(2);
+/// From one change of addresses or routes until they are looked at: changes come in groups.
+const NETWORK_SETTLES: Duration = Duration::from_millis(100);
 /// A round that is due within this time is made now.
 const SLACK: Duration = Duration::from_millis(200);
 /// Probes that one gateway is sent in a round, and the least wait for each one's answer.
@@ -86,6 +89,7 @@ pub(crate) async fn keep(client: Arc<Client>) {
     let start = Instant::now();
     let (mut machine, mut prober) = (None::<Machine>, Prober::default());
     let (mut paths, mut since) = (Vec::new(), SystemTime::now());
+    let changes = Changes::default();
     loop {
         let config = client.config.load_full();
         let settings = Settings {
@@ -103,21 +107,25 @@ pub(crate) async fn keep(client: Arc<Client>) {
         let now = start.elapsed();
         let machine = machine.get_or_insert_with(|| Machine::new(settings.clone(), now));
         machine.set(settings);
-        let paths_now = prober.paths();
-        if paths_now != paths {
-            paths = paths_now;
+        if have_changed(&paths) {
             machine.network_changed();
         }
+        paths = prober.paths();
         let Some(plan) = machine.plan(now) else { continue };
         if plan.at > now + SLACK {
             let until = next_beat(NETWORK_POLL).min(Instant::now() + (plan.at - now));
-            let _ = timeout_at(until, client.whereabouts.changed.notified()).await;
+            tokio::select! {
+                () = change_of(&paths, &changes) => {}
+                _ = timeout_at(until, client.whereabouts.changed.notified()) => {}
+            }
             continue;
         }
         let calm = machine.is_settled() && machine.location() != Location::Branch;
-        let round = prober.round(&config, plan.ask_server, calm, client.mark()).await;
-        // The first round gives the addresses whose paths are watched.
-        paths = prober.paths();
+        let round = tokio::select! {
+            // Nobody will answer what was asked in another network.
+            () = change_of(&paths, &changes), if calm => continue,
+            round = prober.round(&config, plan.ask_server, calm, client.mark()) => round,
+        };
         if let Some(change) = machine.observe(now, start.elapsed(), &round) {
             since = SystemTime::now();
             let text = format!("location: {}, was {}: {}", change.to, change.from, change.why);
@@ -127,6 +135,22 @@ pub(crate) async fn keep(client: Arc<Client>) {
         let location = machine.location().as_str();
         let status = LocationStatus { location, why: machine.why().to_owned(), since };
         client.whereabouts.publish(Some(status));
+    }
+}
+
+/// An address, and the local one from which it is reached, if it is.
+type Way = (SocketAddr, Option<IpAddr>);
+
+/// Whether an address is reached in another way than it was.
+fn have_changed(ways: &[Way]) -> bool {
+    ways.iter().any(|(to, from)| local_address(*to) != *from)
+}
+
+/// Waits until an address is reached in another way than it was.
+async fn change_of(ways: &[Way], changes: &Changes) {
+    while !have_changed(ways) {
+        changes.next().await;
+        sleep(NETWORK_SETTLES).await;
     }
 }
 
@@ -189,11 +213,11 @@ impl Prober {
         round
     }
 
-    /// The local addresses from which what was asked would be reached. Nothing is sent.
-    fn paths(&self) -> Vec<Option<std::net::IpAddr>> {
+    /// The ways to what was asked. Nothing is sent.
+    fn paths(&self) -> Vec<Way> {
         // Addresses for documentation, which stand for everything else.
         let other = [SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9))];
-        self.asked.iter().chain(&other).map(|address| local_address(*address)).collect()
+        self.asked.iter().chain(&other).map(|address| (*address, local_address(*address))).collect()
     }
 
     fn trust(&mut self, tls: &Tls) -> Option<Arc<Trust>> {
@@ -221,7 +245,7 @@ async fn resolve(host: &HostPort) -> Option<SocketAddr> {
     timeout(RESOLVE_WAIT, lookup_host(name)).await.ok()?.ok()?.next()
 }
 
-fn local_address(to: SocketAddr) -> Option<std::net::IpAddr> {
+fn local_address(to: SocketAddr) -> Option<IpAddr> {
     let socket = std::net::UdpSocket::bind(unspecified(to)).ok()?;
     socket.connect(to).ok()?;
     Some(socket.local_addr().ok()?.ip())

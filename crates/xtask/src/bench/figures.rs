@@ -231,6 +231,13 @@ const FIGURES: &[Figure] = &[
         "one core: CCM 0.95 GB/s",
         AtMost(2.9),
     ),
+    figure(
+        "warm.wan_share",
+        "1,000 small files read in advance: WAN over LAN, first copy",
+        Number(""),
+        "—",
+        AtMost(0.02),
+    ),
 ];
 
 /// A figure; its group is the word before the dot.

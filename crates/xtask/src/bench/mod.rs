@@ -13,6 +13,7 @@ mod report;
 mod share;
 mod smb;
 mod store;
+mod warm;
 
 pub use accel::{OfficeArguments, run_office};
 pub use store::{StoreArguments, measure_store};
@@ -96,6 +97,7 @@ const GROUPS: &[Group] = &[
     Group { name: "corpus", measure: corpora::measure_folders },
     Group { name: "store", measure: store::measure },
     Group { name: "smb", measure: smb::measure },
+    Group { name: "warm", measure: warm::measure },
     Group { name: "accel", measure: accel::measure },
     Group { name: "clients", measure: clients::measure },
 ];
