@@ -69,6 +69,8 @@ impl Transfer {
         socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO)).unwrap();
         self.hold(true);
         drop(self.socket.shutdown(Shutdown::Both));
+        // It must find that out, and may just have been looking whether it is held.
+        self.hold(false);
         // How it ends does not matter; a panic is wrong bytes, and does.
         drop(self.thread.join().expect("a transfer does not panic"));
     }

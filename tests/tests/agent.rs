@@ -409,7 +409,6 @@ fn an_idle_laptop_takes_little_memory() {
 }
 
 #[test]
-#[ignore = "the threads of the store and of its catalogue wake up about fifteen times a second"]
 fn an_idle_laptop_sleeps() {
     let (rate, _) = idle();
     assert!(rate <= 3.0, "{rate} wake-ups a second");

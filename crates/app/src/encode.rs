@@ -193,7 +193,8 @@ impl EncodeHalf {
 
     /// Content that the engine has read ahead goes on, or waits.
     fn let_bulk_go_on(&mut self, confirmed: u64, under_way: u64) {
-        let Some(stage) = &self.stage else { return };
+        // Only the server side reads ahead.
+        let Some(stage) = self.stage.as_ref().filter(|_| self.side == Side::Server) else { return };
         let (now, round_trip) = (std::time::Instant::now(), self.sender.info().round_trip());
         self.pace.confirm(now, confirmed, round_trip);
         stage.set_time();

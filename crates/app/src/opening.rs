@@ -146,6 +146,16 @@ fn refused(
     Outcome::Refused(Box::new(Refused { stream, handle, early, reason, detail }))
 }
 
+fn said(message: Message, early: &[u8]) -> Answer {
+    match message {
+        Message::Opened { recording } => Answer::Opened(RecordingId(recording)),
+        Message::Failed { reason, detail } => Answer::Failed(reason, detail),
+        Message::Reset { reason } if early.is_empty() => Answer::Failed(reason, reason.to_string()),
+        Message::Reset { reason } => Answer::Broken(End::Peer(reason)),
+        _ => Answer::Broken(End::misbehaved("an answer before the opening".into())),
+    }
+}
+
 /// Waits for the peer's answer, and sends what the client says meanwhile.
 async fn answer(
     stream: &TcpStream,
@@ -159,11 +169,7 @@ async fn answer(
         tokio::select! {
             message = receiver.recv() => {
                 return match message {
-                    Ok(Message::Opened { recording }) => Answer::Opened(RecordingId(recording)),
-                    Ok(Message::Failed { reason, detail }) => Answer::Failed(reason, detail),
-                    Ok(Message::Reset { reason }) if early.is_empty() => Answer::Failed(reason, reason.to_string()),
-                    Ok(Message::Reset { reason }) => Answer::Broken(End::Peer(reason)),
-                    Ok(_) => Answer::Broken(End::misbehaved("an answer before the opening".into())),
+                    Ok(message) => said(message, early),
                     Err(closed) => Answer::Broken(End::closed(closed)),
                 };
             }
@@ -179,7 +185,9 @@ async fn answer(
                     Ok(_) => {
                         encode.encoder.input().extend_from_slice(&early[before..]);
                         if let Err(end) = encode.send_pending(true).await {
-                            return Answer::Broken(end);
+                            // Perhaps the peer has said why.
+                            let last = receiver.try_recv().ok().flatten();
+                            return last.map_or(Answer::Broken(end), |message| said(message, early));
                         }
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
