@@ -1,5 +1,6 @@
 //! The half of a session that reads from the LAN and sends frames.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,6 +85,9 @@ pub(crate) struct EncodeHalf {
     /// The SMB stage, if its engine works.
     pub stage: Option<Stage>,
     pace: Pace,
+    /// Sizes of the frames that the peer has not restored yet, and how many it has.
+    under_way: VecDeque<u64>,
+    restored: u64,
     tick_at: Option<Instant>,
     /// Until when it has to be told what the connection carries.
     recognise_until: Option<Instant>,
@@ -116,6 +120,8 @@ impl EncodeHalf {
             read_bytes: READ_BYTES_FIRST,
             stage: None,
             pace: Pace::new(std::time::Instant::now()),
+            under_way: VecDeque::new(),
+            restored: 0,
             tick_at: None,
             recognise_until: None,
         }
@@ -127,14 +133,13 @@ impl EncodeHalf {
         let mut idle_at = Some(Instant::now() + IDLE);
         loop {
             let seen = *progress.borrow_and_update();
-            let (_, before) = self.encoder.in_flight();
             self.encoder.progress(seen.restored, seen.delivered);
             let (in_flight, new_in_flight) = self.encoder.in_flight();
             if self.ended && !self.encoder.awaits_restoring() {
                 self.encoder.close();
                 return Ok(());
             }
-            self.let_bulk_go_on(before.saturating_sub(new_in_flight), new_in_flight);
+            self.let_bulk_go_on(seen.restored);
             let may_read = !self.ended && in_flight < self.window && new_in_flight < WINDOW_NEW_BYTES;
             if !self.encoder.is_undecided() {
                 self.recognise_until = None;
@@ -192,13 +197,19 @@ impl EncodeHalf {
     }
 
     /// Content that the engine has read ahead goes on, or waits.
-    fn let_bulk_go_on(&mut self, confirmed: u64, under_way: u64) {
+    fn let_bulk_go_on(&mut self, restored: u64) {
         // Only the server side reads ahead.
         let Some(stage) = self.stage.as_ref().filter(|_| self.side == Side::Server) else { return };
         let (now, round_trip) = (std::time::Instant::now(), self.sender.info().round_trip());
+        let (mut confirmed, done) = (0, restored.saturating_sub(self.restored));
+        for _ in 0..done {
+            confirmed += self.under_way.pop_front().unwrap_or(0);
+        }
+        self.restored = self.restored.max(restored);
         self.pace.confirm(now, confirmed, round_trip);
+        let under_way = self.under_way.iter().sum();
         stage.set_time();
-        stage.connection.set_busy(self.pace.is_busy(under_way, round_trip));
+        stage.connection.set_room(self.pace.room(under_way, round_trip));
         stage.ring();
     }
 
@@ -331,6 +342,9 @@ impl EncodeHalf {
 
     async fn send(&mut self, frame: Encoded) -> Result<(), End> {
         let stats = frame.stats;
+        if self.stage.is_some() && self.side == Side::Server {
+            self.under_way.push_back(stats.wire);
+        }
         self.sender.send(Message::Data(frame.bytes)).await.map_err(End::closed)?;
         let tally = tally(&self.ledger, self.side, true);
         tally.lan.add(stats.lan);

@@ -51,13 +51,13 @@ impl Pace {
         (self.confirmed, self.since, self.full) = (0, now, false);
     }
 
-    /// Whether so many bytes under way are enough for the link.
-    pub fn is_busy(&mut self, under_way: u64, round_trip: Duration) -> bool {
+    /// How much more there may be, when so many bytes are under way.
+    pub fn room(&mut self, under_way: u64, round_trip: Duration) -> u64 {
         let gain = if self.rising { RISING_GAIN } else { GAIN };
         let holds = self.rate * (round_trip + PEER_TIME).as_secs_f64();
-        let busy = under_way > UNDER_WAY_MIN.max((holds * gain) as u64);
-        self.full |= busy;
-        busy
+        let room = UNDER_WAY_MIN.max((holds * gain) as u64).saturating_sub(under_way);
+        self.full |= room == 0;
+        room
     }
 }
 
@@ -71,13 +71,13 @@ mod tests {
     fn what_may_be_under_way_follows_the_link() {
         let start = Instant::now();
         let mut pace = Pace::new(start);
-        assert!(!pace.is_busy(UNDER_WAY_MIN, ROUND_TRIP) && pace.is_busy(UNDER_WAY_MIN + 1, ROUND_TRIP));
+        assert_eq!((pace.room(0, ROUND_TRIP), pace.room(UNDER_WAY_MIN, ROUND_TRIP)), (UNDER_WAY_MIN, 0));
         // 4 MB a second: 0.8 MB in a round trip.
         for step in 1..=20 {
-            pace.is_busy(64 << 20, ROUND_TRIP);
+            pace.room(64 << 20, ROUND_TRIP);
             pace.confirm(start + Duration::from_millis(100 * step), 400_000, ROUND_TRIP);
         }
-        assert!(!pace.is_busy(1_500_000, ROUND_TRIP) && pace.is_busy(1_700_000, ROUND_TRIP));
+        assert!(pace.room(1_500_000, ROUND_TRIP) > 0 && pace.room(1_700_000, ROUND_TRIP) == 0);
     }
 
     #[test]
@@ -88,11 +88,11 @@ mod tests {
         for step in 2..80 {
             pace.confirm(start + (ROUND_TRIP + PEER_TIME) * step, 200_000, ROUND_TRIP);
         }
-        assert!(!pace.is_busy(500_000, ROUND_TRIP), "it had nothing to do");
+        assert!(pace.room(500_000, ROUND_TRIP) > 0, "it had nothing to do");
         for step in 80..160 {
-            pace.is_busy(64 << 20, ROUND_TRIP);
+            pace.room(64 << 20, ROUND_TRIP);
             pace.confirm(start + (ROUND_TRIP + PEER_TIME) * step, 200_000, ROUND_TRIP);
         }
-        assert!(pace.is_busy(500_000, ROUND_TRIP));
+        assert_eq!(pace.room(500_000, ROUND_TRIP), 0);
     }
 }

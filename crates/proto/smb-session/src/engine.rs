@@ -123,12 +123,12 @@ impl Connection {
         awake
     }
 
-    /// Whether the WAN has as much to carry as is good for it: content read ahead waits then, so that it delays no other answer.
-    pub fn set_busy(&self, busy: bool) {
+    /// How many bytes more the WAN has room for: content read ahead waits for it, so that it delays no other answer.
+    pub fn set_room(&self, room: u64) {
         let mut inner = self.lock();
         let (mut out, now) = (Out::default(), inner.now);
         if let Engine::Far(far) = &mut inner.engine {
-            far.set_busy(now, busy, &mut out);
+            far.set_room(now, room, &mut out);
             let way = self.intake().other();
             inner.carry_out(way, out);
         }

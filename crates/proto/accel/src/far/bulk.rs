@@ -8,11 +8,20 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 
 /// What waits, in order.
-#[derive(Default)]
 pub(crate) struct Bulk {
-    /// Whether the WAN is busy.
-    busy: bool,
+    /// Bytes that the WAN has room for.
+    room: u64,
     held: VecDeque<(Job, Bytes)>,
+}
+
+impl Default for Bulk {
+    fn default() -> Self {
+        Self { room: u64::MAX, held: VecDeque::new() }
+    }
+}
+
+fn is_bulk(job: &Job) -> bool {
+    matches!(job, Job::Read { .. } | Job::OfferRead(_))
 }
 
 impl Bulk {
@@ -23,26 +32,36 @@ impl Bulk {
 
     /// Keeps a response back, if it is content read ahead and has to wait.
     pub fn hold(&mut self, job: &Job, response: &Bytes) -> bool {
-        let waits = matches!(job, Job::Read { .. } | Job::OfferRead(_))
-            && (self.busy || !self.held.is_empty())
-            && self.held.len() < BULK_HELD_MAX;
+        if !is_bulk(job) {
+            return false;
+        }
+        let waits = (self.room == 0 || !self.held.is_empty()) && self.held.len() < BULK_HELD_MAX;
         if waits {
             self.held.push_back((job.clone(), response.clone()));
+        } else {
+            self.room = self.room.saturating_sub(response.len() as u64);
         }
         waits
+    }
+
+    /// The next that may go on.
+    fn next(&mut self) -> Option<(Job, Bytes)> {
+        if self.room == 0 {
+            return None;
+        }
+        let (job, response) = self.held.pop_front()?;
+        self.room = self.room.saturating_sub(response.len() as u64);
+        Some((job, response))
     }
 }
 
 impl Far {
-    /// The WAN has as much to carry as is good for it, or less. In the latter case the next of what waits goes on.
-    pub fn set_busy(&mut self, now: u64, busy: bool, out: &mut Out) {
+    /// The WAN has room for so many bytes: the next of what waits goes on.
+    pub fn set_room(&mut self, now: u64, room: u64, out: &mut Out) {
         self.now = now;
-        self.bulk.busy = busy;
-        if busy {
-            return;
-        }
+        self.bulk.room = room;
         while out.wan.is_empty()
-            && let Some((job, response)) = self.bulk.held.pop_front()
+            && let Some((job, response)) = self.bulk.next()
         {
             self.job_done(job, &response, out);
             self.work(out);
