@@ -256,10 +256,7 @@ impl Near {
                 }
                 self.ping(out);
             }
-            ToNear::Offer(offer) => {
-                self.offered(offer, content);
-                self.answer_pending(out);
-            }
+            ToNear::Offer(offer) => self.offered(offer, content),
             ToNear::Withdraw(id) => {
                 if let Some(key) = self.offer_keys.remove(&id) {
                     self.drop_offer(&key);
@@ -588,7 +585,10 @@ impl Near {
 
     /// Something came that requests which were passed on may have waited for.
     fn answer_pending(&mut self, out: &mut Out) {
-        let mut ready: Vec<u64> = self.pending.keys().copied().collect();
+        // What a CREATE makes twice nobody would close: it waits until the far engine says that it leaves it to this one.
+        let may_come_twice = |pending: &Pending| header(&pending.request).command() != Command::CREATE;
+        let waiting = self.pending.iter().filter(|(_, pending)| may_come_twice(pending));
+        let mut ready: Vec<u64> = waiting.map(|(id, _)| *id).collect();
         ready.sort_unstable();
         for message_id in ready {
             let Some(Pending { carriage, request }) = self.pending.remove(&message_id) else { continue };
