@@ -85,8 +85,9 @@ pub(crate) struct EncodeHalf {
     /// The SMB stage, if its engine works.
     pub stage: Option<Stage>,
     pace: Pace,
-    /// Sizes of the frames that the peer has not restored yet, and how many it has.
-    under_way: VecDeque<u64>,
+    /// Sizes of the frames that the peer has not restored yet, their sum, and how many it has.
+    frames: VecDeque<u64>,
+    under_way: u64,
     restored: u64,
     tick_at: Option<Instant>,
     /// Until when it has to be told what the connection carries.
@@ -120,7 +121,8 @@ impl EncodeHalf {
             read_bytes: READ_BYTES_FIRST,
             stage: None,
             pace: Pace::new(std::time::Instant::now()),
-            under_way: VecDeque::new(),
+            frames: VecDeque::new(),
+            under_way: 0,
             restored: 0,
             tick_at: None,
             recognise_until: None,
@@ -203,13 +205,13 @@ impl EncodeHalf {
         let (now, round_trip) = (std::time::Instant::now(), self.sender.info().round_trip());
         let (mut confirmed, done) = (0, restored.saturating_sub(self.restored));
         for _ in 0..done {
-            confirmed += self.under_way.pop_front().unwrap_or(0);
+            confirmed += self.frames.pop_front().unwrap_or(0);
         }
+        self.under_way -= confirmed;
         self.restored = self.restored.max(restored);
         self.pace.confirm(now, confirmed, round_trip);
-        let under_way = self.under_way.iter().sum();
         stage.set_time();
-        stage.connection.set_room(self.pace.room(under_way, round_trip));
+        stage.connection.set_room(self.pace.room(self.under_way, round_trip));
         stage.ring();
     }
 
@@ -343,7 +345,8 @@ impl EncodeHalf {
     async fn send(&mut self, frame: Encoded) -> Result<(), End> {
         let stats = frame.stats;
         if self.stage.is_some() && self.side == Side::Server {
-            self.under_way.push_back(stats.wire);
+            self.frames.push_back(stats.wire);
+            self.under_way += stats.wire;
         }
         self.sender.send(Message::Data(frame.bytes)).await.map_err(End::closed)?;
         let tally = tally(&self.ledger, self.side, true);

@@ -267,9 +267,9 @@ impl Far {
         }
     }
 
-    /// The client uses what it has opened, as it will use others: by a query, or by reading it.
+    /// The client begins to use what it has opened, as it will use others: by a query, or by reading it.
     pub(super) fn note_use(&mut self, id: FileId, query: Option<&[u8]>) {
-        let Some(open) = self.opens.get(id) else { return };
+        let Some(open) = self.opens.get(id).filter(|open| open.reading.is_fresh()) else { return };
         let (folder, _) = split_name(&open.name);
         let Some(folder) = self.folders.get_mut(&(open.session, open.tree, folded(folder))) else { return };
         if let Some(pattern) = folder.pattern.as_mut().filter(|pattern| !pattern.ready) {

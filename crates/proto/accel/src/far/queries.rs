@@ -60,9 +60,6 @@ impl Far {
             return;
         }
         // A folder's own attributes change with what is in it, and with what is done to it in the folder above.
-        if let Some(folder) = self.folders.get_mut(&own) {
-            folder.own_queried = true;
-        }
         let watch = if self.folders.get(&own).is_some() {
             self.want_watch(&parent_key, parent, carriage);
             let above = self.armed(&parent_key);
@@ -73,6 +70,9 @@ impl Far {
         if let Some(watch) = watch
             && self.keeping.len() < PENDING_MAX
         {
+            if let Some(folder) = self.folders.get_mut(&own) {
+                folder.own_queried = true;
+            }
             let keeping = Keeping { watch, tag: self.changes.now() };
             self.keeping.insert(header(message).message_id(), keeping);
         }

@@ -75,6 +75,11 @@ impl Reading {
         Self { issued, run: 1, window: WINDOW_BYTES_FIRST, length: READ_BYTES_MIN, ..Self::default() }
     }
 
+    /// Whether the client has not read anything yet.
+    pub fn is_fresh(&self) -> bool {
+        self.run == 0 && self.next == 0
+    }
+
     fn covers(&self, offset: u64, length: u32, size: u64) -> bool {
         let end = offset.saturating_add(length.into()).min(size.max(offset));
         let in_tail = self.tail.is_some_and(|tail| tail <= offset);

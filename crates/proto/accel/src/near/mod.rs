@@ -575,9 +575,10 @@ impl Near {
         }
     }
 
-    /// A request is passed on, and may be answered by what is on its way.
+    /// A request is passed on, and may be answered by what is on its way, also by what the far engine says right after its
+    /// greeting.
     fn wait_for(&mut self, carriage: Carriage, message: &[u8]) {
-        if self.greeted && self.pending.len() + self.overtaken.len() < PENDING_MAX {
+        if self.pending.len() + self.overtaken.len() < PENDING_MAX {
             let pending = Pending { carriage, request: message.to_vec() };
             self.pending.insert(header(message).message_id(), pending);
         }
