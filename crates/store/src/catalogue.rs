@@ -23,6 +23,10 @@ const CACHE_BYTES: u64 = 1 << 20;
 const FLUSH_MS: u64 = 10_000;
 /// How late sled's threads may find that there is nothing to do: each would look once a second otherwise.
 const TIMER_SLACK: Duration = Duration::from_secs(60);
+/// A database that was closed a moment ago is locked until the last thread of sled lets go of it: it is tried so often,
+const OPEN_TRIES: u32 = 40;
+/// and after so long again.
+const OPEN_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest key or value that the application may keep here.
 pub const VALUE_LEN_MAX: usize = 64 << 10;
 /// Most values that the application may keep here.
@@ -218,12 +222,7 @@ impl Catalogue {
 fn open_at(path: &Path, alarm: &Arc<Alarm>) -> Result<Catalogue, String> {
     let open = || -> Result<Catalogue, sled::Error> {
         allow_slack();
-        let db = sled::Config::new()
-            .path(path)
-            .cache_capacity(CACHE_BYTES)
-            .mode(sled::Mode::LowSpace)
-            .flush_every_ms(Some(FLUSH_MS))
-            .open()?;
+        let db = open_database(path)?;
         Ok(Catalogue {
             segments: db.open_tree("segments")?,
             ledgers: db.open_tree("ledgers")?,
@@ -244,6 +243,22 @@ fn open_at(path: &Path, alarm: &Arc<Alarm>) -> Result<Catalogue, String> {
         Ok(Err(_)) => Err("the database is damaged".to_owned()),
         Err(e) => Err(e.to_string()),
     }
+}
+
+fn open_database(path: &Path) -> Result<sled::Db, sled::Error> {
+    let config = sled::Config::new()
+        .path(path)
+        .cache_capacity(CACHE_BYTES)
+        .mode(sled::Mode::LowSpace)
+        .flush_every_ms(Some(FLUSH_MS));
+    for _ in 1..OPEN_TRIES {
+        match config.open() {
+            Err(sled::Error::Io(e)) => tracing::debug!(error = %e, "the store's catalogue is tried again"),
+            outcome => return outcome,
+        }
+        thread::sleep(OPEN_RETRY_INTERVAL);
+    }
+    config.open()
 }
 
 /// Lets the waits of this thread, and of those that it starts, end late.

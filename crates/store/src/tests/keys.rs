@@ -268,6 +268,25 @@ fn the_catalogue_keeps_values_and_samples_and_is_made_anew_when_damaged() {
 }
 
 #[test]
+fn a_catalogue_that_is_locked_for_a_moment_is_waited_for_and_kept() {
+    let dir = temp();
+    let (store, _) = open(dir.path(), true);
+    store.put_value(b"policy", b"one").unwrap();
+    drop(store);
+    let db = fs::File::open(dir.path().join("catalogue").join("db")).unwrap();
+    // The closed store's last thread may still hold it, too.
+    db.lock().unwrap();
+    let (store, _) = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(db);
+        });
+        open(dir.path(), true)
+    });
+    assert_eq!(store.value(b"policy").unwrap().as_deref(), Some(&b"one"[..]));
+}
+
+#[test]
 fn offline_stats_tell_what_is_there_with_and_without_the_key() {
     let (dir, data, _) = filled(true);
     let with = offline::stats(dir.path(), Some(&key())).unwrap();
