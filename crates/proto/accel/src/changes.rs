@@ -13,12 +13,23 @@ use std::collections::HashMap;
 /// Counts of changes.
 #[derive(Default)]
 pub(crate) struct Changes {
-    /// All changes there have been.
+    /// All requests there have been that may change anything, by what both engines see of them.
     all: u64,
+    /// When something may have changed last, by what this engine knows of the client's opens.
+    latest: u64,
     /// When anything may have changed last.
     anything: u64,
     /// When a name, folded, may have changed last.
     names: HashMap<Vec<u8>, u64>,
+}
+
+/// What the end of an open may change.
+pub(crate) enum End {
+    Nothing,
+    /// Its file, by name.
+    Name(Vec<u8>),
+    /// It is not known.
+    Anything,
 }
 
 /// What changed with one request.
@@ -29,11 +40,16 @@ pub(crate) enum Changed {
 }
 
 impl Changes {
-    /// Counts a request; `name_of` gives the name of an open.
-    pub fn note(&mut self, request: &[u8], name_of: impl Fn(FileId) -> Option<Vec<u8>>) -> Changed {
+    /// Counts a request; `name_of` gives the name of an open, `end_of` what its end changes.
+    pub fn note(
+        &mut self,
+        request: &[u8],
+        name_of: impl Fn(FileId) -> Option<Vec<u8>>,
+        end_of: impl Fn(FileId) -> End,
+    ) -> Changed {
         let Some(ranges) = elements(request) else { return Changed::Nothing };
         let (mut names, mut created): (Vec<Vec<u8>>, Option<Vec<u8>>) = (Vec::new(), None);
-        let mut anything = false;
+        let (mut anything, mut ends) = (false, false);
         for range in &ranges {
             let element = element(request, range);
             if header(element).command() == Command::CREATE {
@@ -46,13 +62,24 @@ impl Changes {
                     Some(name) => names.push(name),
                     None => anything = true,
                 },
+                Change::End(id) => {
+                    ends = true;
+                    match end_of(id) {
+                        End::Nothing => {}
+                        End::Name(name) => names.push(name),
+                        End::Anything => anything = true,
+                    }
+                }
                 Change::Anything => anything = true,
             }
         }
-        if !anything && names.is_empty() {
+        // What the end of an open changes one engine may see and the other not, so each counts.
+        let changed = anything || !names.is_empty();
+        self.all += u64::from(changed || ends);
+        if !changed {
             return Changed::Nothing;
         }
-        self.all += 1;
+        self.latest = self.all;
         if anything || self.names.len() + names.len() > CHANGED_NAMES_MAX {
             self.names.clear();
             self.anything = self.all;
@@ -71,6 +98,11 @@ impl Changes {
     /// The count to carry.
     pub fn now(&self) -> u64 {
         self.all
+    }
+
+    /// Whether nothing at all may have changed since a count.
+    pub fn is_latest(&self, tag: u64) -> bool {
+        tag >= self.latest
     }
 
     /// Whether the client is known to have changed a folded name itself.
@@ -116,9 +148,12 @@ mod tests {
     fn only_what_changes_counts_and_only_for_its_name_and_folder() {
         let (mut changes, file, other) = (Changes::default(), utf16("a\\b.txt"), utf16("a\\c.txt"));
         let tag = changes.now();
-        assert!(matches!(changes.note(&create(&file, AccessMask::READ_DATA), |_| None), Changed::Nothing));
+        assert!(matches!(
+            changes.note(&create(&file, AccessMask::READ_DATA), |_| None, |_| End::Nothing),
+            Changed::Nothing
+        ));
         assert!(!changes.since(tag, &file));
-        changes.note(&create(&utf16("A\\B.TXT"), AccessMask::DELETE), |_| None);
+        changes.note(&create(&utf16("A\\B.TXT"), AccessMask::DELETE), |_| None, |_| End::Nothing);
         assert!(changes.since(tag, &file) && changes.since(tag, &utf16("a")), "whatever its case");
         assert!(!changes.since(tag, &other));
         assert!(!changes.since(changes.now(), &file), "what was asked after it is good");
@@ -131,9 +166,9 @@ mod tests {
         let body = build::Write { flags: WriteFlags::NONE, file_id: Some(id), offset: 0, payload: b"x" };
         let write = request(1, 2, 1, &body).unwrap();
         let tag = changes.now();
-        changes.note(&write, |_| Some(file.clone()));
+        changes.note(&write, |_| Some(file.clone()), |_| End::Nothing);
         assert!(changes.since(tag, &file) && !changes.since(tag, &other));
-        changes.note(&write, |_| None);
+        changes.note(&write, |_| None, |_| End::Nothing);
         assert!(changes.since(tag, &other));
     }
 
@@ -142,7 +177,11 @@ mod tests {
         let mut changes = Changes::default();
         let tag = changes.now();
         for index in 0..3 * CHANGED_NAMES_MAX {
-            changes.note(&create(&utf16(&format!("{index}")), AccessMask::WRITE_DATA), |_| None);
+            changes.note(
+                &create(&utf16(&format!("{index}")), AccessMask::WRITE_DATA),
+                |_| None,
+                |_| End::Nothing,
+            );
         }
         assert!(changes.names.len() <= CHANGED_NAMES_MAX + 2);
         assert!(changes.since(tag, &utf16("0")), "what is forgotten counts as changed");

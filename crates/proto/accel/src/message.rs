@@ -78,9 +78,21 @@ pub(crate) fn create_modifies(view: &CreateRequest<&[u8]>) -> bool {
         .with(AccessMask::MAXIMUM_ALLOWED)
         .with(AccessMask::GENERIC_ALL)
         .with(AccessMask::GENERIC_WRITE);
-    view.disposition() != CreateDisposition::OPEN
-        || view.options().contains(CreateOptions::DELETE_ON_CLOSE)
-        || view.desired_access().intersects(changing)
+    create_alters(view) || view.desired_access().intersects(changing)
+}
+
+/// Whether the end of what a CREATE opens may change something, also if nothing is done with it: it makes, replaces or
+/// deletes.
+pub(crate) fn create_alters(view: &CreateRequest<&[u8]>) -> bool {
+    view.disposition() != CreateDisposition::OPEN || view.options().contains(CreateOptions::DELETE_ON_CLOSE)
+}
+
+/// Whether a compound ends with the end of what it has opened.
+pub(crate) fn closes_itself(message: &[u8]) -> bool {
+    let Some(ranges) = elements(message).filter(|ranges| ranges.len() > 1) else { return false };
+    ranges.last().map(|range| header(element(message, range))).is_some_and(|last| {
+        last.command() == Command::CLOSE && last.flags().contains(HeaderFlags::RELATED_OPERATIONS)
+    })
 }
 
 /// What a request may change.
@@ -89,6 +101,8 @@ pub(crate) enum Change {
     Nothing,
     /// What this open is of.
     Open(FileId),
+    /// What this open is of, if anything was done with it: this is its end.
+    End(FileId),
     /// This name.
     Name(FileName),
     /// Perhaps anything.
@@ -108,6 +122,10 @@ pub(crate) fn change_of(element: &[u8], created: Option<&[u8]>) -> Change {
             Err(_) => Change::Anything,
         },
         Command::WRITE | Command::LOCK | Command::IOCTL => about(),
+        Command::CLOSE => match file_id(element) {
+            Some(id) if id != FileId::ANY => Change::End(id),
+            _ => Change::Nothing,
+        },
         Command::SET_INFO => {
             let Ok(view) = SetInfoRequest::parse(element) else { return Change::Anything };
             let renames = view.info_type() == InfoType::FILE
@@ -121,7 +139,6 @@ pub(crate) fn change_of(element: &[u8], created: Option<&[u8]>) -> Change {
         Command::NEGOTIATE
         | Command::SESSION_SETUP
         | Command::TREE_CONNECT
-        | Command::CLOSE
         | Command::FLUSH
         | Command::READ
         | Command::CANCEL

@@ -3,7 +3,9 @@
 use super::{Far, Job};
 use crate::create::key_of;
 use crate::limits::PENDING_MAX;
-use crate::message::{Key, element, elements, file_id_of, folded, header, is_single, split_name};
+use crate::message::{
+    Key, closes_itself, element, elements, file_id_of, folded, header, is_single, split_name,
+};
 use crate::told::ToNear;
 use crate::{Carriage, Out};
 use bytes::Bytes;
@@ -108,7 +110,7 @@ impl Far {
         let Ok(mut view) = QueryDirectoryRequest::parse(&mut request[..]) else { return };
         let mut id = view.file_id();
         if id == FileId::ANY {
-            let Some(open) = self.last_created else { return };
+            let Some((open, _)) = self.last_created else { return };
             id = open;
         }
         let flags = view.flags();
@@ -277,7 +279,7 @@ impl Far {
         for (index, range) in ranges.iter().enumerate() {
             let element = element(message, range);
             match header(element).command() {
-                Command::CREATE if index == 0 => self.note_create(carriage, element),
+                Command::CREATE if index == 0 => self.note_create(carriage, element, closes_itself(message)),
                 Command::QUERY_DIRECTORY => self.note_listing(element),
                 Command::CLOSE => {
                     if let Some(id) = file_id_of(element) {

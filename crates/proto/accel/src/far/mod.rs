@@ -13,7 +13,7 @@ mod reads;
 mod watches;
 mod writes;
 
-use crate::changes::{Changed, Changes};
+use crate::changes::{Changed, Changes, End};
 use crate::create::key_of;
 use crate::message::{element, elements, file_id_of, folded, header, is_below, is_single, place, refuse};
 use crate::policy::{Mode, Policy, Rights, Trees};
@@ -123,8 +123,8 @@ pub struct Far {
     own_keys: VecDeque<[u8; 16]>,
     /// How requests of a session are protected.
     carriages: HashMap<u64, Carriage>,
-    /// The open that the compound whose response is looked at has made.
-    last_created: Option<FileId>,
+    /// The open that the compound whose response is looked at has made, and whether it has closed it.
+    last_created: Option<(FileId, bool)>,
     /// Folders to be watched.
     wanted: Vec<(folders::FolderKey, Vec<u8>, Carriage)>,
     /// Breaks that the client has to acknowledge: the server's key, and when they came.
@@ -208,6 +208,12 @@ impl Far {
         self.offers.len() + self.watches.len() + self.opens.leased()
     }
 
+    /// Opens of the client that are known.
+    #[cfg(test)]
+    pub(crate) fn open_count(&self) -> usize {
+        self.opens.len()
+    }
+
     /// A request of the client, on its way to the server. `now` is in microseconds.
     pub fn request(&mut self, now: u64, carriage: Carriage, message: Vec<u8>, out: &mut Out) {
         self.now = now;
@@ -261,6 +267,7 @@ impl Far {
         match ToFar::parse(head)? {
             ToFar::Claim { id, carriage, request } => self.claimed(id, carriage, &request, out),
             ToFar::Quiet { carriage, request } => {
+                self.note_changes(&request, out);
                 if !self.in_turn(carriage, &request, true, out) {
                     self.send_quiet(carriage, request, out);
                 }
@@ -350,7 +357,7 @@ impl Far {
     /// Whatever is held of what a request may change is given up before the request goes on.
     fn note_changes(&mut self, message: &[u8], out: &mut Out) {
         let opens = &self.opens;
-        match self.changes.note(message, |id| opens.name_of(id)) {
+        match self.changes.note(message, |id| opens.name_of(id), |_| End::Nothing) {
             Changed::Nothing => {}
             Changed::Names(names) => {
                 for name in names {
@@ -472,6 +479,9 @@ impl Far {
                 Command::QUERY_DIRECTORY => self.listed(carriage, &element, out),
                 _ => {}
             }
+        }
+        if let Some((id, true)) = self.last_created.take() {
+            self.forget_open(id, out);
         }
         let first = header(&whole).message_id();
         match replaced {

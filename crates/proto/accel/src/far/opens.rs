@@ -34,6 +34,8 @@ pub(crate) struct Creating {
     /// The watch of its folder, and the count of changes.
     watched: Option<Armed>,
     tag: u64,
+    /// It is closed in the same compound.
+    closed: bool,
 }
 
 /// An open of the client.
@@ -90,6 +92,12 @@ type Held = (Carriage, Vec<u8>, bool);
 impl Opens {
     pub fn get(&self, id: FileId) -> Option<&Open> {
         self.list.get(&id)
+    }
+
+    /// Opens, those among them that are about to be opened again.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.list.len() + self.reopening.len()
     }
 
     pub fn get_mut(&mut self, id: FileId) -> Option<&mut Open> {
@@ -283,7 +291,7 @@ impl Far {
         }
         if self.creating.len() < PENDING_MAX {
             let (watched, tag) = (self.watch_above(session, tree, &name), self.changes.now());
-            let creating = Creating { request: message, carriage, own, behind, watched, tag };
+            let creating = Creating { request: message, carriage, own, behind, watched, tag, closed: false };
             self.creating.insert(header(&creating.request).message_id(), creating);
         }
         self.leg.send_client(carriage, sent, out);
@@ -298,11 +306,11 @@ impl Far {
     }
 
     /// The first element of a compound.
-    pub(super) fn note_create(&mut self, carriage: Carriage, element: &[u8]) {
+    pub(super) fn note_create(&mut self, carriage: Carriage, element: &[u8], closed: bool) {
         if self.creating.len() < PENDING_MAX {
             let request = element.to_vec();
             let (own, watched, tag) = (None, None, self.changes.now());
-            let creating = Creating { request, carriage, own, behind: false, watched, tag };
+            let creating = Creating { request, carriage, own, behind: false, watched, tag, closed };
             self.creating.insert(header(element).message_id(), creating);
         }
     }
@@ -349,7 +357,7 @@ impl Far {
             lease = LeaseState::READ_CACHING;
         }
         let id = view.file_id();
-        self.last_created = Some(id);
+        self.last_created = Some((id, creating.closed));
         let directory = view.file_attributes().contains(FileAttributes::DIRECTORY);
         let open = Open {
             session,

@@ -330,6 +330,8 @@ impl World {
         assert!(self.server.late.is_empty(), "{:?}: {:?}", self.settings, self.server.late);
         assert!(self.server.is_idle(), "{:?}: somebody waits still", self.settings);
         assert_eq!(self.server.open_count(), 0, "{:?}: handles that nobody closed", self.settings);
+        let known = [self.near.open_count(), self.far.open_count()];
+        assert_eq!(known, [0, 0], "{:?}: the engines know opens that are no more", self.settings);
         self
     }
 }

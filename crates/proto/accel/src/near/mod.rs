@@ -12,8 +12,8 @@ use crate::limits::{
     ACTIVE_MICROS, BEHIND_BYTES_MAX, NEAR_CONTENT_MAX, NEAR_ITEMS_MAX, PENDING_MAX, PING_MICROS,
 };
 use crate::message::{
-    Key, create_modifies, element, elements, file_id_of, folded, header, is_below, is_single, place, respond,
-    retarget,
+    Key, closes_itself, create_alters, create_modifies, element, elements, file_id_of, folded, header,
+    is_below, is_single, place, respond, retarget,
 };
 use crate::policy::{Mode, Policy, Rights, Trees};
 use crate::told::{Malformed, Offer, ToFar, ToNear};
@@ -44,6 +44,16 @@ const ANEW: QueryDirectoryFlags =
 struct Pending {
     carriage: Carriage,
     request: Vec<u8>,
+}
+
+/// A CREATE that was passed on.
+struct Creating {
+    name: Vec<u8>,
+    /// Whether it may change anything, and whether its end may.
+    modifies: bool,
+    alters: bool,
+    /// It is ended in the same compound.
+    closed: bool,
 }
 
 /// An offer with its content.
@@ -80,8 +90,8 @@ pub struct Near {
     worked: u64,
     changes: Changes,
     opens: Opens,
-    /// Names of CREATEs that were passed on, by message identifier, and whether they may change anything.
-    creating: HashMap<u64, (Vec<u8>, bool)>,
+    /// By message identifier.
+    creating: HashMap<u64, Creating>,
     offers: HashMap<Key, Offered>,
     offer_keys: HashMap<u32, Key>,
     known: HashMap<Key, Known>,
@@ -149,6 +159,12 @@ impl Near {
         self.offers.len() + self.known.len() + self.opens.with_content()
     }
 
+    /// Opens of the client that are known.
+    #[cfg(test)]
+    pub(crate) fn open_count(&self) -> usize {
+        self.opens.len()
+    }
+
     /// What became of the client's requests after one of a number, the oldest first. It is kept from the first call on, and as
     /// long as they go on.
     pub fn trace(&mut self, now: u64, after: u64) -> Vec<Traced> {
@@ -172,7 +188,7 @@ impl Near {
             self.trace.begin(now, message, self.name_in(message));
         }
         let opens = &self.opens;
-        match self.changes.note(message, |id| opens.name_of(id)) {
+        match self.changes.note(message, |id| opens.name_of(id), |id| opens.end_of(id)) {
             Changed::Nothing => {}
             Changed::Names(names) => {
                 self.known.clear();
@@ -224,13 +240,15 @@ impl Near {
             self.trace.answered(now, element, None);
             self.pending.remove(&message_id);
             self.opens.listed(message_id);
-            if let Some((name, modifies)) = self.creating.remove(&message_id)
+            if let Some(Creating { name, modifies, alters, closed: false }) =
+                self.creating.remove(&message_id)
                 && let Ok(view) = CreateResponse::parse(element)
                 && head.status() == Status::SUCCESS
             {
                 let (session, tree) = place(element);
                 let rights = self.rights((session, tree), &name);
                 let mut open = Open::new(session, tree, name, !modifies, rights);
+                open.alters = alters;
                 open.caches = view.oplock_level() != OplockLevel::NONE;
                 open.granted = Some(view.attributes());
                 self.opens.insert(view.file_id(), open);
@@ -457,7 +475,7 @@ impl Near {
             permit = self.liveness.permit(self.now, Why::Lease(file_id))?;
         }
         let response = respond(request, Status::SUCCESS, &build::CloseResponse { attributes })?;
-        self.opens.remove(file_id);
+        self.opens.close(file_id);
         out.tell(ToFar::Quiet { carriage, request: request.to_vec() }.told());
         self.counts.closes += 1;
         self.answer(permit, carriage, response, out);
@@ -540,8 +558,13 @@ impl Near {
                     if let Some(view) =
                         CreateRequest::parse(element).ok().filter(|_| self.creating.len() < PENDING_MAX)
                     {
-                        let entry = (view.name_bytes().to_vec(), create_modifies(&view));
-                        self.creating.insert(head.message_id(), entry);
+                        let creating = Creating {
+                            name: view.name_bytes().to_vec(),
+                            modifies: create_modifies(&view),
+                            alters: create_alters(&view),
+                            closed: closes_itself(message),
+                        };
+                        self.creating.insert(head.message_id(), creating);
                     }
                     if ranges.len() == 1 && reads_a_file(element) {
                         self.wait_for(carriage, message);
@@ -549,7 +572,7 @@ impl Near {
                 }
                 Command::CLOSE => {
                     if let Some(id) = file_id_of(element) {
-                        self.opens.remove(id);
+                        self.opens.close(id);
                     }
                 }
                 Command::WRITE | Command::SET_INFO | Command::LOCK | Command::IOCTL => {
@@ -640,7 +663,7 @@ impl Near {
 
     fn keep(&mut self, key: Key, watch: u32, tag: u64, response: Bytes) {
         // What the client has changed since may show in any answer.
-        if tag == self.changes.now() && self.known.len() < NEAR_ITEMS_MAX {
+        if self.changes.is_latest(tag) && self.known.len() < NEAR_ITEMS_MAX {
             self.known.insert(key, Known { watch, response });
         }
     }

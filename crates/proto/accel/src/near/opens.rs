@@ -1,5 +1,6 @@
 //! Opens of the client, with what is held of their content.
 
+use crate::changes::End;
 use crate::limits::{NEAR_CONTENT_MAX, NEAR_ITEMS_MAX};
 use crate::message::{Key, folded, respond};
 use crate::policy::Rights;
@@ -18,8 +19,10 @@ pub(super) struct Open {
     rights: Rights,
     /// Whether the client has an oplock or a lease of its own.
     pub caches: bool,
-    /// Whether its end changes nothing.
+    /// Whether its end changes nothing, and it may not change anything either.
     clean: bool,
+    /// Whether its end may change something: the file is made, written or to be deleted.
+    pub alters: bool,
     /// Whether its WRITEs are answered before they are done.
     behind: bool,
     /// Content, by offset; pieces do not overlap.
@@ -57,6 +60,7 @@ impl Open {
             rights,
             caches: false,
             clean,
+            alters: false,
             behind: false,
             pieces: BTreeMap::new(),
             end: None,
@@ -121,8 +125,23 @@ impl Opens {
         self.list.get(&id).map(|open| open.name.clone())
     }
 
+    /// Opens that are known.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
     pub fn is_clean(&self, id: FileId) -> bool {
         self.list.get(&id).is_some_and(|open| open.clean)
+    }
+
+    /// What the end of an open may change.
+    pub fn end_of(&self, id: FileId) -> End {
+        match self.list.get(&id) {
+            Some(open) if !open.alters => End::Nothing,
+            Some(open) => End::Name(open.name.clone()),
+            None => End::Anything,
+        }
     }
 
     pub fn attributes_of(&self, id: FileId) -> Option<FileTimesAndSizes> {
@@ -167,8 +186,24 @@ impl Opens {
     /// The open may have changed the file.
     pub fn soil(&mut self, id: FileId) {
         if let Some(open) = self.list.get_mut(&id) {
-            open.clean = false;
+            (open.clean, open.alters) = (false, true);
         }
+    }
+
+    /// An open that may have changed the file ends. If the file is to be deleted, it is with the last of its opens.
+    fn soil_others(&mut self, name: &[u8]) {
+        for open in self.list.values_mut().filter(|open| folded(&open.name) == name) {
+            (open.clean, open.alters) = (false, true);
+        }
+    }
+
+    /// The client ends an open.
+    pub fn close(&mut self, id: FileId) {
+        if self.list.get(&id).is_some_and(|open| open.alters) {
+            let name = self.name_of(id).map(|name| folded(&name)).unwrap_or_default();
+            self.soil_others(&name);
+        }
+        self.remove(id);
     }
 
     pub fn has_content(&self) -> bool {
