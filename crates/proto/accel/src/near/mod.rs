@@ -276,8 +276,10 @@ impl Near {
             }
             ToNear::Offer(offer) => self.offered(offer, content),
             ToNear::Withdraw(id) => {
-                if let Some(key) = self.offer_keys.remove(&id) {
-                    self.drop_offer(&key);
+                match self.offer_keys.remove(&id) {
+                    Some(key) => drop(self.drop_offer(&key)),
+                    // The client has taken it meanwhile: what came with it may be old.
+                    None => self.opens.purge_offered(id),
                 }
             }
             ToNear::Data { file_id, offset, end, tag } => {
@@ -413,6 +415,7 @@ impl Near {
         let offered = self.drop_offer(&key)?;
         let (session, tree) = place(request);
         let mut open = Open::new(session, tree, offered.offer.name.clone(), true, rights);
+        open.offer = Some(offered.offer.id);
         open.answers.clone_from(&offered.offer.answers);
         open.attributes = Some(attributes);
         self.creating.remove(&header(request).message_id());

@@ -17,6 +17,8 @@ pub(super) struct Open {
     tree: u32,
     name: Vec<u8>,
     rights: Rights,
+    /// The offer that it was.
+    pub offer: Option<u32>,
     /// Whether the client has an oplock or a lease of its own.
     pub caches: bool,
     /// Whether its end changes nothing, and it may not change anything either.
@@ -58,6 +60,7 @@ impl Open {
             tree,
             name,
             rights,
+            offer: None,
             caches: false,
             clean,
             alters: false,
@@ -293,6 +296,12 @@ impl Opens {
             self.bytes -= open.pieces.values().map(Bytes::len).sum::<usize>();
             open.drop_content();
         }
+    }
+
+    /// What came with an offer does not hold any more.
+    pub fn purge_offered(&mut self, offer: u32) {
+        let taken = self.list.iter().find(|(_, open)| open.offer == Some(offer)).map(|(id, _)| *id);
+        taken.into_iter().for_each(|id| self.purge(id));
     }
 
     /// What is open of a folded name may have changed; all with an empty one.
