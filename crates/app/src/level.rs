@@ -5,7 +5,7 @@ use std::time::Duration;
 use isthmus_config::CompressionLevel;
 
 /// Levels, from least to most effort.
-const LEVELS: [i32; 4] = [1, 3, 6, 9];
+const LEVELS: [i32; 4] = [2, 3, 6, 9];
 /// Where a connection starts.
 const FIRST: usize = 1;
 /// Looked at together before the level changes: a change starts a new window, which costs some compression.
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(level.observe(8 << 20, ms(100), ms(200)), Some(3));
         assert_eq!(level.observe(8 << 20, ms(100), ms(110)), None, "once may be a buffer");
         assert_eq!(level.observe(8 << 20, ms(100), ms(110)), None);
-        assert_eq!(level.observe(8 << 20, ms(100), ms(110)), Some(1));
+        assert_eq!(level.observe(8 << 20, ms(100), ms(110)), Some(2));
         assert_eq!(level.observe(8 << 20, ms(100), ms(300)), Some(3));
         let mut fixed = LevelChooser::new(CompressionLevel::Fixed(5));
         assert_eq!(fixed.observe(1 << 30, ms(1), ms(100_000)), None);
