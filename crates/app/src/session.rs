@@ -72,12 +72,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The half that sends, for a recording of this name.
-    pub fn encode_half(&self, recording: RecordingId) -> EncodeHalf {
+    /// The half that sends, for a recording of this name. Boxed, since a future has room for each value in every function
+    /// that it goes through.
+    pub fn encode_half(&self, recording: RecordingId) -> Box<EncodeHalf> {
         let level = LevelChooser::new(self.core.compression);
         let first = LevelChooser::first(self.core.compression);
         let encoder = Outgoing::new(self.peer.shared.clone(), recording, first, self.stage.clone());
-        let mut half = EncodeHalf::new(
+        let mut half = Box::new(EncodeHalf::new(
             encoder,
             recording,
             self.sender.clone(),
@@ -85,13 +86,13 @@ impl Session {
             self.handle.ledger().clone(),
             self.core.side,
             level,
-        );
+        ));
         half.window = self.core.window;
         half
     }
 
     /// Carries an outer connection over the channel to its end, and passes the end on.
-    pub async fn run(mut self, mut lan: TcpStream, mut encode: EncodeHalf, down: RecordingId) {
+    pub async fn run(mut self, mut lan: TcpStream, mut encode: Box<EncodeHalf>, down: RecordingId) {
         let decoder = Incoming::new(self.peer.shared.clone(), down, self.stage.clone());
         let accelerated = self.stage.as_ref().filter(|stage| stage.accelerated);
         encode.stage = accelerated.cloned();
