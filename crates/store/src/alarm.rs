@@ -35,11 +35,13 @@ impl Alarm {
         self.changed.notify_all();
     }
 
-    /// Waits until it is rung, for so long at most, and then for `delay`, in which more may be written. Tells whether to
-    /// go on.
+    /// Waits until it is rung, for so long at most, and if it was for `delay`, in which more may be written. Tells whether
+    /// to go on.
     pub fn wait(&self, longest: Duration, delay: Duration) -> bool {
         self.sleep(longest, |state| state.rung);
-        self.sleep(delay, |_| false);
+        if self.rung.load(Ordering::Acquire) {
+            self.sleep(delay, |_| false);
+        }
         let mut state = lock(&self.state);
         state.rung = false;
         // What is written from here on rings again.
