@@ -54,6 +54,11 @@ impl Stage {
         if now.lost_writes > before.lost_writes {
             tracing::error!("a write failed at the server after the client had its answer");
         }
+        if now.unheard_breaks > before.unheard_breaks {
+            tracing::warn!(
+                "others waited for a client of which nothing was heard: its leases were given back in its place"
+            );
+        }
         for (tally, now, before) in [
             (&ledger.local_opens, now.opens, before.opens),
             (&ledger.local_reads, now.reads, before.reads),

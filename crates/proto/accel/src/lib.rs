@@ -113,6 +113,8 @@ pub struct Counts {
     pub writes: u64,
     /// WRITEs that failed after the client had its answer.
     pub lost_writes: u64,
+    /// Lease breaks acknowledged in the place of a client of which nothing was heard.
+    pub unheard_breaks: u64,
     /// Lease breaks that had to be acknowledged, by how long that took: within each of [`BREAK_MICROS`], and longer.
     pub break_waits: [u64; BREAK_MICROS.len() + 1],
     /// How long that took together, in microseconds.

@@ -1,7 +1,7 @@
 //! Breaks of leases and oplocks.
 
 use super::{Far, Job};
-use crate::limits::BREAKS_MAX;
+use crate::limits::{BREAK_MICROS, BREAKS_MAX};
 use crate::message::{header, request};
 use crate::told::ToNear;
 use crate::{Carriage, Fate, Lan, Out, Wan};
@@ -28,7 +28,7 @@ impl Far {
             let fate = self.lease_broken(key, state, ack, message, out);
             match fate {
                 Fate::Forward if ack && self.breaking.len() < BREAKS_MAX => {
-                    self.breaking.insert(key, self.now);
+                    self.breaking.insert(key, (self.now, state));
                 }
                 // The engine has acknowledged it, or closed what it was about.
                 Fate::Consumed if ack => self.counts.break_waited(0),
@@ -84,7 +84,7 @@ impl Far {
         Fate::Consumed
     }
 
-    /// Acknowledges a break of a lease that the client does not know of.
+    /// Acknowledges a break of a lease that the client does not know of, or in the place of one that cannot be reached.
     fn acknowledge_own(&mut self, key: [u8; 16], state: LeaseState, opens: &[FileId], out: &mut Out) {
         let Some(open) = opens.first().and_then(|id| self.opens.get(*id)) else { return };
         let body = build::LeaseBreakAcknowledgement { lease_key: key, lease_state: state };
@@ -99,6 +99,16 @@ impl Far {
     pub(super) fn expire_breaks(&mut self, out: &mut Out) {
         for id in self.opens.overdue(self.now) {
             self.purge(id, LeaseState::NONE, out);
+        }
+        let (now, heard, silent) = (self.now, self.heard, self.silent);
+        let due = |at: u64| silent || now.saturating_sub(at.max(heard)) > BREAK_MICROS;
+        let unheard: Vec<_> = self.breaking.extract_if(|_, (at, _)| due(*at)).collect();
+        self.silent |= !unheard.is_empty();
+        for (key, (at, state)) in unheard {
+            self.counts.unheard_breaks += 1;
+            self.counts.break_waited(self.now.saturating_sub(at));
+            let opens = self.opens.under(&key);
+            self.acknowledge_own(key, state, &opens, out);
         }
     }
 
@@ -119,7 +129,7 @@ impl Far {
             if let Some(own) = self.opens.own_of(&view.lease_key()) {
                 view.set_lease_key(own);
             }
-            if let Some(at) = self.breaking.remove(&view.lease_key()) {
+            if let Some((at, _)) = self.breaking.remove(&view.lease_key()) {
                 self.counts.break_waited(self.now.saturating_sub(at));
             }
             for id in self.opens.under(&view.lease_key()) {

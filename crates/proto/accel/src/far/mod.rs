@@ -21,6 +21,7 @@ use crate::told::{Malformed, ToFar, ToNear};
 use crate::{Carriage, Counts, Fate, Lan, Out, Wan};
 use bytes::{Bytes, BytesMut};
 use folders::Folders;
+use isthmus_smb_wire::create_context::LeaseState;
 use isthmus_smb_wire::header::MESSAGE_ID_UNSOLICITED;
 use isthmus_smb_wire::{Command, FileId, HeaderFlags, Status, set_file_id};
 use leg::{Leg, Owner};
@@ -128,7 +129,11 @@ pub struct Far {
     /// Folders to be watched.
     wanted: Vec<(folders::FolderKey, Vec<u8>, Carriage)>,
     /// Breaks that the client has to acknowledge: the server's key, and when they came.
-    breaking: HashMap<[u8; 16], u64>,
+    breaking: HashMap<[u8; 16], (u64, LeaseState)>,
+    /// When anything came from the client's side last.
+    heard: u64,
+    /// Whether a break has found it silent since.
+    silent: bool,
     counts: Counts,
 }
 
@@ -168,6 +173,8 @@ impl Far {
             last_created: None,
             wanted: Vec::new(),
             breaking: HashMap::new(),
+            heard: 0,
+            silent: false,
             counts: Counts::default(),
         }
     }
@@ -208,6 +215,11 @@ impl Far {
         self.offers.len() + self.watches.len() + self.opens.leased()
     }
 
+    /// Something has come from the client's side.
+    fn hear(&mut self, now: u64) {
+        (self.now, self.heard, self.silent) = (now, now, false);
+    }
+
     /// Opens of the client that are known.
     #[cfg(test)]
     pub(crate) fn open_count(&self) -> usize {
@@ -216,7 +228,7 @@ impl Far {
 
     /// A request of the client, on its way to the server. `now` is in microseconds.
     pub fn request(&mut self, now: u64, carriage: Carriage, message: Vec<u8>, out: &mut Out) {
-        self.now = now;
+        self.hear(now);
         if elements(&message).is_none() {
             return;
         }
@@ -263,7 +275,7 @@ impl Far {
     /// # Errors
     /// [`Malformed`].
     pub fn told(&mut self, now: u64, head: &[u8], out: &mut Out) -> Result<(), Malformed> {
-        self.now = now;
+        self.hear(now);
         match ToFar::parse(head)? {
             ToFar::Claim { id, carriage, request } => self.claimed(id, carriage, &request, out),
             ToFar::Quiet { carriage, request } => {
