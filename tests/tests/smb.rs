@@ -10,6 +10,10 @@ use isthmus_lab::smb::{
 };
 use isthmus_lab::wan::WanShape;
 use isthmus_lab::{Place, Scratch, free_address};
+use isthmus_lab_coherence::client::{self, Connection};
+use isthmus_smb_crypto::Dialect;
+use isthmus_smb_wire::create_context::LeaseState;
+use isthmus_smb_wire::messages::{AccessMask, CreateDisposition, CreateOptions, ShareAccess};
 use isthmus_tests::{Bed, ECHO, Plan, eventually, random};
 use isthmus_types::Side;
 use std::io::{Read as _, Write as _};
@@ -17,7 +21,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
 
@@ -434,4 +438,46 @@ fn bytes_that_might_become_smb_are_not_held_back_for_long() {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(answer, bytes);
     }
+}
+
+/// Logs on as the first user with a signed session, and opens the file with everything that can be cached.
+async fn held(site: &Site, server: SocketAddr, key: u8) -> (Connection, client::Created) {
+    let account = site.samba.accounts().first().cloned().unwrap();
+    let (share, dialect) = (SHARE.to_owned(), Dialect::Smb311);
+    let settings =
+        client::Settings { server, share, account, dialect, protection: client::Protection::Sealed };
+    let connection = Connection::log_on(&settings).await.unwrap();
+    let all = LeaseState::READ_CACHING.with(LeaseState::HANDLE_CACHING).with(LeaseState::WRITE_CACHING);
+    let open = client::OpenRequest {
+        path: "held".to_owned(),
+        access: AccessMask::READ_DATA.with(AccessMask::WRITE_DATA),
+        share: ShareAccess::READ.with(ShareAccess::WRITE),
+        disposition: CreateDisposition::OPEN_IF,
+        options: CreateOptions::NON_DIRECTORY_FILE,
+        caching: client::Caching::Lease { key: [key; 16], state: all },
+    };
+    let created = connection.open(&open).await.unwrap();
+    (connection, created)
+}
+
+#[test]
+fn others_wait_for_a_client_that_cannot_be_reached_once_and_for_less_than_half_a_minute() {
+    let Some(site) = Site::start(&encrypted(), &Material::Right, 81) else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (asleep, created) = runtime.block_on(held(&site, site.bed.through(ECHO), 1));
+    assert!(created.granted.state.contains(LeaseState::WRITE_CACHING), "{:?}", created.granted);
+    site.bed.wan.cut(true);
+    for longest in [30, 1] {
+        let start = Instant::now();
+        let (other, opened) = runtime.block_on(held(&site, site.samba.address(), 2));
+        let waited = start.elapsed();
+        assert!(waited < Duration::from_secs(longest), "somebody waited for {waited:?}");
+        runtime.block_on(other.close(opened.file_id)).unwrap();
+    }
+    site.bed.wan.cut(false);
+    site.bed.hurry();
+    runtime.block_on(asleep.write(created.file_id, 0, b"awake")).unwrap();
+    runtime.block_on(asleep.close(created.file_id)).unwrap();
+    assert_eq!(std::fs::read(site.samba.share_path().join("held")).unwrap(), b"awake");
+    site.bed.logs(Side::Server, &["of which nothing was heard"]);
 }
