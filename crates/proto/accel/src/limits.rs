@@ -72,6 +72,8 @@ pub(crate) const BEHIND_BYTES_MAX: usize = 8 << 20;
 /// How long after a break that the client has not acknowledged its WRITEs may still be done. Servers wait for 35 s, and then
 /// let others write, whose data must not be overwritten. Others wait no longer than this for a client that cannot be reached.
 pub(crate) const BREAK_MICROS: u64 = 25_000_000;
+/// The same once they have waited for it in vain.
+pub(crate) const SILENT_MICROS: u64 = 2_000_000;
 /// Files that a client makes and writes before its WRITEs are answered so.
 pub(crate) const UPLOADS_TO_WAKE: u32 = 3;
 

@@ -1,7 +1,7 @@
 //! Breaks of leases and oplocks.
 
 use super::{Far, Job};
-use crate::limits::{BREAK_MICROS, BREAKS_MAX};
+use crate::limits::{BREAK_MICROS, BREAKS_MAX, SILENT_MICROS};
 use crate::message::{header, request};
 use crate::told::ToNear;
 use crate::{Carriage, Fate, Lan, Out, Wan};
@@ -100,8 +100,11 @@ impl Far {
         for id in self.opens.overdue(self.now) {
             self.purge(id, LeaseState::NONE, out);
         }
-        let (now, heard, silent) = (self.now, self.heard, self.silent);
-        let due = |at: u64| silent || now.saturating_sub(at.max(heard)) > BREAK_MICROS;
+        // With its last open a lease is gone, and needs no acknowledgement.
+        self.breaking.retain(|key, _| !self.opens.under(key).is_empty());
+        let (now, heard) = (self.now, self.heard);
+        let patience = if self.silent { SILENT_MICROS } else { BREAK_MICROS };
+        let due = |at: u64| now.saturating_sub(at.max(heard)) > patience;
         let unheard: Vec<_> = self.breaking.extract_if(|_, (at, _)| due(*at)).collect();
         self.silent |= !unheard.is_empty();
         for (key, (at, state)) in unheard {

@@ -415,6 +415,7 @@ fn a_client_among_others_is_told_what_is_so() {
     assert!(sum.far.breaks > 100 && sum.near.opens > 100 && sum.near.writes > 100, "{sum:?}");
     assert!(sum.waited < 1_000_000, "others wait for no more than breaks: {} us", sum.waited);
     assert_eq!(sum.expired, 0, "every break is answered");
+    assert_eq!(sum.far.unheard_breaks, 0, "every break is answered by the client itself, or needs no answer");
 }
 
 #[test]
