@@ -448,11 +448,12 @@ impl<'a> Model<'a> {
             if deletes && event.may_be_done() {
                 let call = if open.deletes { open.opened.call } else { event.call };
                 let back = if event.is_done() { event.back } else { Time::MAX };
-                let (is_definite, client) = (event.is_done() && !is_unsettled, event.client);
+                let is_sure = open.file.is_some();
+                let (is_definite, client) = (event.is_done() && !is_unsettled && is_sure, event.client);
                 let mark = Effect { event: index, client, period: Period { call, back }, is_definite };
-                let file = open.file;
-                if let Some(file) = file.and_then(|file| self.files.get_mut(file)) {
-                    file.marks.push(mark);
+                // The number of a file that is gone may have been given again before the answer came.
+                for file in open.file.iter().chain(&open.perhaps) {
+                    self.files.get_mut(*file).into_iter().for_each(|file| file.marks.push(mark));
                 }
             }
         }

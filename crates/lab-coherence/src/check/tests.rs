@@ -366,6 +366,30 @@ fn a_deleted_name_is_gone_after_a_second() {
 }
 
 #[test]
+fn a_file_that_is_opened_and_deleted_at_once_may_be_gone_before_the_answer() {
+    let mut story = Story::new();
+    let first = story.create(0, 1, "a.dat", 1);
+    story.close(0, 5, first);
+    let handle = story.0.events.len() + 1;
+    let action = Action::Open {
+        name: "a.dat".into(),
+        access: DELETES,
+        share: ALL,
+        disposition: OPEN,
+        delete_on_close: true,
+    };
+    let opened = Opened { handle, facts: facts(1, 0), action: OpenAction::Opened, caching: 0 };
+    story.last(1, 100, 200, action, Outcome::Opened(opened));
+    story.last(1, 100, 200, Action::Close { handle }, Outcome::Done);
+    // Its number is another file's by now.
+    story.create(0, 140, "b.dat", 1);
+    story.list(0, 150, &[("b.dat", 1, 0)]);
+    story.is_fine(&bounded());
+    story.list(0, 300, &[("b.dat", 1, 0)]);
+    story.is_fine(&bounded());
+}
+
+#[test]
 fn a_name_that_was_given_is_there() {
     let (mut story, ..) = one_file();
     let open = Action::Open {
