@@ -89,6 +89,7 @@ impl Opening<'_> {
             sender: Arc::new(sender),
             receiver,
             stage: stage.clone(),
+            member: Some(member),
         };
         let open = Open {
             host: self.target.host.to_string(),

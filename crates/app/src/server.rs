@@ -199,8 +199,15 @@ impl Server {
             return self.refuse(handle, &sender, Reason::StoreUnavailable).await;
         };
         let stage = if open.structured { self.stage(&info.name, &open) } else { None };
-        let session =
-            Session { core: self.core.clone(), peer, handle, sender: Arc::new(sender), receiver, stage };
+        let session = Session {
+            core: self.core.clone(),
+            peer,
+            handle,
+            sender: Arc::new(sender),
+            receiver,
+            stage,
+            member: None,
+        };
         if session.sender.send(Message::Opened { recording: down.0 }).await.is_err() {
             return;
         }

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::company::Member;
 use crate::core::{Core, PeerLedger};
 use crate::decode::DecodeHalf;
 use crate::encode::EncodeHalf;
@@ -69,6 +70,8 @@ pub(crate) struct Session {
     pub receiver: Receiver,
     /// Set where SMB may be understood.
     pub stage: Option<Stage>,
+    /// Its place among the client's connections to the server, on the client side: until both have closed it.
+    pub member: Option<Member>,
 }
 
 impl Session {
@@ -115,6 +118,7 @@ impl Session {
         if let Some(stage) = &self.stage {
             stage.count(self.handle.ledger());
         }
+        self.member = None;
         match result {
             Ok(()) => {
                 lan::close_in_order(&lan);
