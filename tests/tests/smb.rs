@@ -440,7 +440,7 @@ fn bytes_that_might_become_smb_are_not_held_back_for_long() {
     }
 }
 
-/// Logs on as the first user with a signed session, and opens the file with everything that can be cached.
+/// Logs on as the first user with an encrypted session, and opens the file with everything that can be cached.
 async fn held(site: &Site, server: SocketAddr, key: u8) -> (Connection, client::Created) {
     let account = site.samba.accounts().first().cloned().unwrap();
     let (share, dialect) = (SHARE.to_owned(), Dialect::Smb311);

@@ -203,10 +203,9 @@ impl EncodeHalf {
         // Only the server side reads ahead.
         let Some(stage) = self.stage.as_ref().filter(|_| self.side == Side::Server) else { return };
         let (now, round_trip) = (std::time::Instant::now(), self.sender.info().round_trip());
-        let (mut confirmed, done) = (0, restored.saturating_sub(self.restored));
-        for _ in 0..done {
-            confirmed += self.frames.pop_front().unwrap_or(0);
-        }
+        let done = usize::try_from(restored.saturating_sub(self.restored)).unwrap_or(usize::MAX);
+        // As many as there are, whatever the peer says.
+        let confirmed: u64 = self.frames.drain(..done.min(self.frames.len())).sum();
         self.under_way -= confirmed;
         self.restored = self.restored.max(restored);
         self.pace.confirm(now, confirmed, round_trip);

@@ -128,7 +128,7 @@ pub struct Far {
     last_created: Option<(FileId, bool)>,
     /// Folders to be watched.
     wanted: Vec<(folders::FolderKey, Vec<u8>, Carriage)>,
-    /// Breaks that the client has to acknowledge: the server's key, and when they came.
+    /// Breaks that the client has to acknowledge: the server's key, when they came, and what is left of the lease.
     breaking: HashMap<[u8; 16], (u64, LeaseState)>,
     /// When anything came from the client's side last.
     heard: u64,
