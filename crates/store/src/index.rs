@@ -151,6 +151,16 @@ impl Index {
         }
     }
 
+    /// Whether one key is taken for the other.
+    #[cfg(test)]
+    pub fn confuses(&self, one: ChunkKey, other: ChunkKey) -> bool {
+        let place = |key| {
+            let home = self.home(key);
+            (home.group, home.bucket, home.tag)
+        };
+        place(one) == place(other)
+    }
+
     fn home(&self, key: ChunkKey) -> Home {
         let mixed = (key.0 ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = mixed ^ mixed >> 32;
