@@ -21,7 +21,7 @@ use crate::core::PeerLedger;
 use crate::decode::ring;
 use crate::lan;
 use crate::lanes::{Next, Outgoing, Stage};
-use crate::level::LevelChooser;
+use crate::level::{LevelChooser, Look};
 use crate::pace::Pace;
 use crate::session::End;
 
@@ -318,11 +318,12 @@ impl EncodeHalf {
                     let (streamed, worked) = (frame.stats.streamed, started.elapsed());
                     let passed = self.last_frame.map_or(worked, |last| started - last + worked);
                     self.last_frame = Some(Instant::now());
+                    let look = self.level.observe(streamed, worked, passed, &frame.sample);
                     self.send(frame).await?;
-                    if streamed > 0
-                        && let Some(level) = self.level.observe(streamed, worked, passed)
-                    {
-                        self.encoder.set_level(level);
+                    match look {
+                        Some(Look::Sample) => self.encoder.sample(),
+                        Some(Look::Level(level)) => self.encoder.set_level(level),
+                        None => {}
                     }
                 }
                 Next::Note(note) => self.note(note).await?,

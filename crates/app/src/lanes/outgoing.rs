@@ -114,6 +114,11 @@ impl Outgoing {
         self.encoder().set_level(level);
     }
 
+    /// The next frame with new bytes is to show some, like [`Encoder::sample`].
+    pub fn sample(&mut self) {
+        self.encoder().sample();
+    }
+
     /// Works on what has come in, like [`Encoder::step`].
     pub fn step(&mut self, flush: bool, patient: bool) -> Result<Next, End> {
         self.decide();
@@ -299,7 +304,7 @@ impl Smb {
             let lan = std::mem::take(&mut self.structure_lan);
             let wire = bytes.len() as u64;
             let stats = Stats { lan, wire, compression_saved: lan.saturating_sub(wire), ..Stats::default() };
-            self.ready.push_back(Next::Frame(Encoded { bytes, stats }));
+            self.ready.push_back(Next::Frame(Encoded { bytes, stats, sample: Vec::new() }));
         }
         Ok(())
     }

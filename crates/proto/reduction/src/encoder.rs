@@ -39,6 +39,9 @@ const DRAFT_NEW_BYTES_FULL: usize = FRAME_NEW_BYTES_MAX - CHUNK_BYTES_MAX;
 const EDITED_LAN_BYTES_FULL: usize = 128 << 10;
 const EDITED_NEW_BYTES_FULL: usize = 8 << 10;
 
+/// New bytes of the stream that are shown for comparing levels.
+const SAMPLE_BYTES: usize = 128 << 10;
+
 /// What one step of an encoder came to.
 #[derive(Debug)]
 pub enum Step {
@@ -55,6 +58,8 @@ pub enum Step {
 pub struct Encoded {
     pub bytes: Bytes,
     pub stats: Stats,
+    /// The first of the new bytes of the stream, at most [`SAMPLE_BYTES`], if [`Encoder::sample`] asked for them.
+    pub sample: Vec<u8>,
 }
 
 /// The byte ledger of one frame.
@@ -128,6 +133,9 @@ pub struct Encoder {
     small: Option<Packer>,
     large: Option<Large>,
     level: i32,
+    /// The next new bytes of the stream are to be shown, and those that are.
+    sampling: bool,
+    sample: Vec<u8>,
     new_total: u64,
     votes: Votes,
     /// The last new bytes could not be compressed.
@@ -159,6 +167,8 @@ impl Encoder {
             small: None,
             large: None,
             level,
+            sampling: false,
+            sample: Vec::new(),
             new_total: 0,
             votes: Votes::default(),
             incompressible: false,
@@ -198,6 +208,11 @@ impl Encoder {
     /// Sets the zstd level of new data; takes effect with the next frame that has any.
     pub fn set_level(&mut self, level: i32) {
         self.level = level;
+    }
+
+    /// The next frame with new bytes of the stream is to show some of them, by which levels can be compared.
+    pub fn sample(&mut self) {
+        self.sampling = true;
     }
 
     /// Works on what has come in. With `flush`, everything that is here goes into frames. With `patient`, content that
@@ -310,7 +325,7 @@ impl Encoder {
             _pins: Vec::new(),
         });
         let stats = Stats { wire: bytes.len() as u64, ..Stats::default() };
-        Some(Encoded { bytes, stats })
+        Some(Encoded { bytes, stats, sample: Vec::new() })
     }
 
     /// Whether the draft is to be sent before more is taken into it.
@@ -408,6 +423,6 @@ impl Encoder {
             delta_saved: if delta { saved } else { 0 },
             compression_saved: if delta { 0 } else { saved },
         };
-        Ok(Encoded { bytes, stats })
+        Ok(Encoded { bytes, stats, sample: std::mem::take(&mut self.sample) })
     }
 }

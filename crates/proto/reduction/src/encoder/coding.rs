@@ -1,6 +1,6 @@
 //! How new bytes cross: as a delta, compressed, or as they are.
 
-use super::{EncodeError, Encoder};
+use super::{EncodeError, Encoder, SAMPLE_BYTES};
 use crate::base::{self, Base};
 use crate::compress::{
     BadCompression, LARGE_BASE_BYTES, LARGE_WINDOW_FROM_BYTES, LARGE_WINDOW_LOG, LARGE_WINDOW_LOG_FIRST,
@@ -33,6 +33,9 @@ const PROBE_PIECES: usize = 6;
 const PROBE_BYTES: usize = 4 << 10;
 /// Frames that are coded without asking for similar content, at most, when it was of no use.
 const VOTES_PAUSE_MAX: u32 = 16;
+/// Pause from which a base that votes found is first tried on a piece of the new bytes, of this length, at the lowest level.
+const VOTES_PAUSE_TO_DOUBT: u32 = 4;
+const DOUBT_BYTES: usize = 32 << 10;
 /// Level of deltas: they are small, and worth more effort than new data.
 const DELTA_LEVEL: i32 = 9;
 /// The same when the base is larger than [`LARGE_BASE_BYTES`], since reading the base in takes most of the time.
@@ -56,6 +59,11 @@ impl Votes {
     fn ask(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
         self.left == 0
+    }
+
+    /// The last tries failed: the next is likely to fail as well.
+    fn doubt(&self) -> bool {
+        self.pause >= VOTES_PAUSE_TO_DOUBT
     }
 
     fn won(&mut self) {
@@ -101,15 +109,15 @@ impl Encoder {
         if draft.new.len() >= DELTA_BYTES_MIN && self.learning {
             let asked = self.votes.ask();
             let base = base::choose(&self.shared, draft, self.after_run, asked);
-            if !base.bytes.is_empty() {
+            if base.voted && self.votes.doubt() && !helps_a_piece(&base, &draft.new)? {
+                self.votes.lost();
+            } else if !base.bytes.is_empty() {
                 let large = base.bytes.len() > LARGE_BASE_BYTES;
                 let level = if large { DELTA_LEVEL_LARGE } else { DELTA_LEVEL };
                 let bytes = pack_against(&base.bytes, &draft.new, level)?;
                 let wire = bytes.len() + base.wire_bytes();
                 let alone = pack_against(&[], &draft.new, ALONE_LEVEL)?.len().min(draft.new.len());
-                let text = base.voted && alone * 100 < draft.new.len() * TEXT_PERCENT_MAX;
-                let percent = if text { DELTA_PERCENT_MAX_TEXT } else { DELTA_PERCENT_MAX };
-                if wire < alone * percent / 100 {
+                if wire < alone * percent_max(&base, draft.new.len(), alone) / 100 {
                     self.votes.won();
                     draft.pins.extend(
                         base.places.iter().filter_map(|&(addr, len)| self.shared.store.pin(addr, len)),
@@ -146,6 +154,9 @@ impl Encoder {
         if reset {
             self.large = Some(Large { packer: Packer::large(level, window_log)?, level, window_log });
         }
+        if std::mem::take(&mut self.sampling) {
+            self.sample = new[..new.len().min(SAMPLE_BYTES)].to_vec();
+        }
         let Some(large) = &mut self.large else { return Err(EncodeError::Compression) };
         Ok((Coding::Stream { reset }, large.packer.pack(new)?))
     }
@@ -156,6 +167,20 @@ pub(crate) fn new_proof(bytes: &[u8]) -> [u8; NEW_PROOF_BYTES] {
     let mut proof = [0; NEW_PROOF_BYTES];
     proof.copy_from_slice(&blake3::hash(bytes).as_bytes()[..NEW_PROOF_BYTES]);
     proof
+}
+
+/// How much of what compression `alone` leaves of `len` new bytes a delta against `base` may leave.
+fn percent_max(base: &Base, len: usize, alone: usize) -> usize {
+    let text = base.voted && alone * 100 < len * TEXT_PERCENT_MAX;
+    if text { DELTA_PERCENT_MAX_TEXT } else { DELTA_PERCENT_MAX }
+}
+
+/// Whether a delta against `base` would do for the end of `new`, compared with compression that knows what stands before.
+fn helps_a_piece(base: &Base, new: &[u8]) -> Result<bool, BadCompression> {
+    let (before, piece) = new.split_at(new.len().saturating_sub(DOUBT_BYTES));
+    let delta = pack_against(&base.bytes, piece, ALONE_LEVEL)?.len();
+    let alone = pack_against(before, piece, ALONE_LEVEL)?.len().min(piece.len());
+    Ok(delta < alone * percent_max(base, piece.len(), alone) / 100)
 }
 
 /// Whether a few pieces of `bytes` can be compressed.
