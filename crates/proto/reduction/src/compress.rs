@@ -17,9 +17,9 @@ pub const LARGE_WINDOW_FROM_BYTES: u64 = 512 << 10;
 /// level forget the first part.
 const LONG_MATCHES_FROM_LEVEL: CompressionLevel = 3;
 /// Below the level of long matches speed is what counts: a window of 1 MiB, which the processor's cache holds, and a table
-/// of 64 Ki entries find most of what larger ones do in less time.
+/// of 128 Ki entries find most of what larger ones do in less time.
 const FAST_WINDOW_LOG: u32 = 20;
-const FAST_TABLE_LOG: u32 = 16;
+const FAST_TABLE_LOG: u32 = 17;
 /// Window of a delta: its base and the new bytes.
 const DELTA_WINDOW_LOG: u32 = 20;
 /// A base larger than this overflows the match tables that the levels bring along: its first part would be forgotten.

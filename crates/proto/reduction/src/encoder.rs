@@ -138,8 +138,8 @@ pub struct Encoder {
     sample: Vec<u8>,
     new_total: u64,
     votes: Votes,
-    /// The last new bytes could not be compressed.
-    incompressible: bool,
+    /// What compression left of the last new bytes; 100 is all, and taken for true before there were any.
+    packed_percent: usize,
     flight: VecDeque<Flight>,
     frames_restored: u64,
     restored: u64,
@@ -171,7 +171,7 @@ impl Encoder {
             sample: Vec::new(),
             new_total: 0,
             votes: Votes::default(),
-            incompressible: false,
+            packed_percent: 100,
             flight: VecDeque::new(),
             frames_restored: 0,
             restored: 0,

@@ -26,7 +26,7 @@ const DELTA_PERCENT_MAX_TEXT: usize = 80;
 const TEXT_PERCENT_MAX: usize = 40;
 /// Level at which it is tried what compression alone would leave.
 const ALONE_LEVEL: i32 = 1;
-/// Bytes that compression leaves more than this of are called incompressible.
+/// Bytes that compression leaves this much of, or more, are called incompressible.
 const PACKED_PERCENT_MAX: usize = 99;
 /// Pieces of new bytes, and their length, by which it is seen whether such content goes on.
 const PROBE_PIECES: usize = 6;
@@ -109,7 +109,7 @@ impl Encoder {
         if draft.new.len() >= DELTA_BYTES_MIN && self.learning {
             let asked = self.votes.ask();
             let base = base::choose(&self.shared, draft, self.after_run, asked);
-            if base.voted && self.votes.doubt() && !helps_a_piece(&base, &draft.new)? {
+            if base.voted && self.votes.doubt() && !helps_a_piece(&base, &draft.new, self.packed_percent)? {
                 self.votes.lost();
             } else if !base.bytes.is_empty() {
                 let large = base.bytes.len() > LARGE_BASE_BYTES;
@@ -132,7 +132,7 @@ impl Encoder {
         if draft.new.len() <= INLINE_BYTES_MAX {
             return Ok(Payload::default());
         }
-        if self.incompressible && !probe(&draft.new)? {
+        if self.packed_percent >= PACKED_PERCENT_MAX && !probe(&draft.new)? {
             return Ok(Payload { coding: Coding::Raw, bytes: draft.new.clone(), base: Base::default() });
         }
         let (coding, bytes) = if self.large.is_none() && self.new_total < ALONE_BYTES {
@@ -140,7 +140,7 @@ impl Encoder {
         } else {
             self.pack_stream(&draft.new)?
         };
-        self.incompressible = bytes.len() * 100 > draft.new.len() * PACKED_PERCENT_MAX;
+        self.packed_percent = bytes.len() * 100 / draft.new.len();
         Ok(Payload { coding, bytes, base: Base::default() })
     }
 
@@ -175,11 +175,11 @@ fn percent_max(base: &Base, len: usize, alone: usize) -> usize {
     if text { DELTA_PERCENT_MAX_TEXT } else { DELTA_PERCENT_MAX }
 }
 
-/// Whether a delta against `base` would do for the end of `new`, compared with compression that knows what stands before.
-fn helps_a_piece(base: &Base, new: &[u8]) -> Result<bool, BadCompression> {
-    let (before, piece) = new.split_at(new.len().saturating_sub(DOUBT_BYTES));
+/// Whether a delta against `base` would do for the end of `new`, if the stream leaves `packed_percent` of it.
+fn helps_a_piece(base: &Base, new: &[u8], packed_percent: usize) -> Result<bool, BadCompression> {
+    let piece = &new[new.len().saturating_sub(DOUBT_BYTES)..];
     let delta = pack_against(&base.bytes, piece, ALONE_LEVEL)?.len();
-    let alone = pack_against(before, piece, ALONE_LEVEL)?.len().min(piece.len());
+    let alone = piece.len() * packed_percent.min(100) / 100;
     Ok(delta < alone * percent_max(base, piece.len(), alone) / 100)
 }
 
