@@ -4,11 +4,12 @@
 //! out ahead carries the count of when it asked the server; the near engine drops it if the client has changed the thing
 //! since, whose request was on its way to the server at that time.
 
-use crate::limits::CHANGED_NAMES_MAX;
-use crate::message::{Change, change_of, element, elements, folded, header, split_name};
-use isthmus_smb_wire::messages::CreateRequest;
+use crate::limits::{CHANGED_NAMES_MAX, WRITES_KNOWN_MAX};
+use crate::message::{Change, change_of, element, elements, folded, header, is_single, split_name};
+use isthmus_smb_wire::messages::{CreateRequest, WriteRequest};
 use isthmus_smb_wire::{Command, FileId};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 /// Counts of changes.
 #[derive(Default)]
@@ -21,6 +22,17 @@ pub(crate) struct Changes {
     anything: u64,
     /// When a name, folded, may have changed last.
     names: HashMap<Vec<u8>, u64>,
+    /// The same of content, but for WRITEs whose place is known, and of names that are not known any more.
+    content: HashMap<Vec<u8>, u64>,
+    contents: u64,
+    /// WRITEs to a name, folded, since then.
+    writes: HashMap<Vec<u8>, VecDeque<Written>>,
+}
+
+/// A WRITE whose place is known.
+struct Written {
+    at: u64,
+    bytes: Range<u64>,
 }
 
 /// What the end of an open may change.
@@ -32,10 +44,19 @@ pub(crate) enum End {
     Anything,
 }
 
+/// A name that a request is about.
+pub(crate) struct Touched {
+    pub name: Vec<u8>,
+    /// Whether content may change, and not only who may use it and what is said of it.
+    pub content: bool,
+}
+
 /// What changed with one request.
 pub(crate) enum Changed {
     Nothing,
-    Names(Vec<Vec<u8>>),
+    Names(Vec<Touched>),
+    /// Only these bytes of the file of this name.
+    Bytes(Vec<u8>, Range<u64>),
     Anything,
 }
 
@@ -47,8 +68,12 @@ impl Changes {
         name_of: impl Fn(FileId) -> Option<Vec<u8>>,
         end_of: impl Fn(FileId) -> End,
     ) -> Changed {
+        if let Some((name, bytes)) = written(request, &name_of) {
+            self.note_write(&name, bytes.clone());
+            return Changed::Bytes(name, bytes);
+        }
         let Some(ranges) = elements(request) else { return Changed::Nothing };
-        let (mut names, mut created): (Vec<Vec<u8>>, Option<Vec<u8>>) = (Vec::new(), None);
+        let (mut names, mut created): (Vec<Touched>, Option<Vec<u8>>) = (Vec::new(), None);
         let (mut anything, mut ends) = (false, false);
         for range in &ranges {
             let element = element(request, range);
@@ -57,16 +82,17 @@ impl Changes {
             }
             match change_of(element, created.as_deref()) {
                 Change::Nothing => {}
-                Change::Name(name) => names.push(name),
+                Change::Access(name) => names.push(Touched { name, content: false }),
+                Change::Name(name) => names.push(Touched { name, content: true }),
                 Change::Open(id) => match name_of(id) {
-                    Some(name) => names.push(name),
+                    Some(name) => names.push(Touched { name, content: true }),
                     None => anything = true,
                 },
                 Change::End(id) => {
                     ends = true;
                     match end_of(id) {
                         End::Nothing => {}
-                        End::Name(name) => names.push(name),
+                        End::Name(name) => names.push(Touched { name, content: true }),
                         End::Anything => anything = true,
                     }
                 }
@@ -80,6 +106,9 @@ impl Changes {
             return Changed::Nothing;
         }
         self.latest = self.all;
+        if anything || self.content.len() + names.len() > CHANGED_NAMES_MAX {
+            self.forget_content();
+        }
         if anything || self.names.len() + names.len() > CHANGED_NAMES_MAX {
             self.names.clear();
             self.anything = self.all;
@@ -87,12 +116,59 @@ impl Changes {
         if anything {
             return Changed::Anything;
         }
-        for name in &names {
-            self.names.insert(folded(name), self.all);
-            // A folder's own attributes change with what is in it.
-            self.names.insert(folded(split_name(name).0), self.all);
+        for Touched { name, content } in &names {
+            self.note_name(name);
+            if *content {
+                let name = folded(name);
+                self.writes.remove(&name);
+                self.content.insert(name, self.all);
+            }
         }
         Changed::Names(names)
+    }
+
+    fn note_name(&mut self, name: &[u8]) {
+        self.names.insert(folded(name), self.all);
+        // A folder's own attributes change with what is in it.
+        self.names.insert(folded(split_name(name).0), self.all);
+    }
+
+    fn note_write(&mut self, name: &[u8], bytes: Range<u64>) {
+        self.all += 1;
+        self.latest = self.all;
+        if self.names.len() >= CHANGED_NAMES_MAX {
+            self.names.clear();
+            self.anything = self.all;
+        }
+        self.note_name(name);
+        if self.writes.len() >= CHANGED_NAMES_MAX || self.content.len() >= CHANGED_NAMES_MAX {
+            self.forget_content();
+        }
+        let name = folded(name);
+        let writes = self.writes.entry(name.clone()).or_default();
+        writes.push_back(Written { at: self.all, bytes });
+        if writes.len() > WRITES_KNOWN_MAX
+            && let Some(oldest) = writes.pop_front()
+        {
+            self.content.insert(name, oldest.at);
+        }
+    }
+
+    /// From now on any content asked for earlier may have changed.
+    fn forget_content(&mut self) {
+        self.content.clear();
+        self.writes.clear();
+        self.contents = self.all;
+    }
+
+    /// What the client has written to a name since a count; None where more may have changed.
+    pub fn written_since(&self, tag: u64, name: &[u8]) -> Option<Vec<Range<u64>>> {
+        let name = folded(name);
+        if self.contents > tag || self.content.get(&name).is_some_and(|at| *at > tag) {
+            return None;
+        }
+        let writes = self.writes.get(&name).into_iter().flatten();
+        Some(writes.filter(|write| write.at > tag).map(|write| write.bytes.clone()).collect())
     }
 
     /// The count to carry.
@@ -116,6 +192,16 @@ impl Changes {
     }
 }
 
+/// Name and bytes of a WRITE that stands alone and says where it writes.
+fn written(request: &[u8], name_of: impl Fn(FileId) -> Option<Vec<u8>>) -> Option<(Vec<u8>, Range<u64>)> {
+    if header(request).command() != Command::WRITE || !is_single(request) {
+        return None;
+    }
+    let view = WriteRequest::parse(request).ok().filter(|view| view.length() > 0)?;
+    let end = view.offset().checked_add(view.length().into())?;
+    Some((name_of(view.file_id())?, view.offset()..end))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,12 +217,20 @@ mod tests {
     }
 
     fn create(name: &[u8], access: AccessMask) -> Vec<u8> {
+        create_with(name, access, CreateDisposition::OPEN)
+    }
+
+    fn replacing(name: &[u8]) -> Vec<u8> {
+        create_with(name, AccessMask::WRITE_DATA, CreateDisposition::OVERWRITE_IF)
+    }
+
+    fn create_with(name: &[u8], access: AccessMask, disposition: CreateDisposition) -> Vec<u8> {
         let body = build::Create {
             oplock_level: OplockLevel::NONE,
             desired_access: access,
             file_attributes: FileAttributes(0),
             share_access: ShareAccess::READ,
-            disposition: CreateDisposition::OPEN,
+            disposition,
             options: CreateOptions::NONE,
             name: Name::new(name),
             contexts: &[],
@@ -173,6 +267,36 @@ mod tests {
     }
 
     #[test]
+    fn what_was_written_since_a_count_is_known_until_it_is_too_much() {
+        let (mut changes, file) = (Changes::default(), utf16("b"));
+        let id = FileId { persistent: 1, volatile: 1 };
+        let write = |offset: u64| {
+            let body = build::Write { flags: WriteFlags::NONE, file_id: Some(id), offset, payload: b"xyz" };
+            request(1, 2, 1, &body).unwrap()
+        };
+        let of_file = |_| Some(utf16("B"));
+        changes.note(&write(10), of_file, |_| End::Nothing);
+        let tag = changes.now();
+        assert!(
+            matches!(changes.note(&write(20), of_file, |_| End::Nothing), Changed::Bytes(_, bytes) if bytes == (20..23))
+        );
+        assert_eq!(changes.written_since(tag, &file), Some(vec![20..23]));
+        assert_eq!(changes.written_since(changes.now(), &file), Some(vec![]));
+        for offset in 0..WRITES_KNOWN_MAX as u64 {
+            changes.note(&write(offset), of_file, |_| End::Nothing);
+        }
+        assert_eq!(changes.written_since(tag, &file), None);
+        let tag = changes.now();
+        changes.note(&create(&file, AccessMask::WRITE_DATA), |_| None, |_| End::Nothing);
+        assert_eq!(changes.written_since(tag, &file), Some(vec![]), "it is only opened");
+        changes.note(&replacing(&file), |_| None, |_| End::Nothing);
+        assert_eq!(changes.written_since(tag, &file), None, "it is cut");
+        let tag = changes.now();
+        changes.note(&write(0), |_| None, |_| End::Nothing);
+        assert_eq!(changes.written_since(tag, &file), None, "whatever it was written to");
+    }
+
+    #[test]
     fn what_is_counted_is_bounded() {
         let mut changes = Changes::default();
         let tag = changes.now();
@@ -183,7 +307,7 @@ mod tests {
                 |_| End::Nothing,
             );
         }
-        assert!(changes.names.len() <= CHANGED_NAMES_MAX + 2);
+        assert!(changes.names.len() <= CHANGED_NAMES_MAX + 2 && changes.content.len() <= CHANGED_NAMES_MAX);
         assert!(changes.since(tag, &utf16("0")), "what is forgotten counts as changed");
     }
 }

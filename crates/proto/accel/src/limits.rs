@@ -14,8 +14,8 @@ pub(crate) const NEAR_ITEMS_MAX: usize = 4096;
 /// Requests of the client that it remembers while they wait.
 pub(crate) const PENDING_MAX: usize = 1024;
 
-/// Opens of a client that the far engine follows.
-pub(crate) const OPENS_MAX: usize = 4096;
+/// Opens of a client that the far engine follows: more than the near one, so that all are known whose content that holds.
+pub(crate) const OPENS_MAX: usize = 2 * NEAR_ITEMS_MAX;
 /// Handles opened ahead and not used yet.
 pub(crate) const OFFERS_MAX: usize = 128;
 /// Content read ahead and not used yet, in bytes.
@@ -30,7 +30,9 @@ pub(crate) const WINDOW_GROWTH: u64 = 4;
 /// The end of a file that is read with its open.
 pub(crate) const TAIL_BYTES: u64 = 64 << 10;
 /// A file up to this size is read whole once a client that may write it has read its start and its end.
-pub(crate) const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const DOCUMENT_BYTES_MAX: u64 = 24 << 20;
+/// Reads here and there after which a file up to that size is read whole, if nobody else uses it.
+pub(crate) const STRAYS_TO_WHOLE: u32 = 4;
 /// So many opens after which nothing was read let nothing more be read with an open.
 pub(crate) const EAGERNESS_MAX: u32 = 8;
 /// One read made ahead.
@@ -89,6 +91,8 @@ pub(crate) const BULK_HELD_MAX: usize = 192;
 
 /// Names whose changes are counted apart.
 pub(crate) const CHANGED_NAMES_MAX: usize = 1024;
+/// WRITEs to one name whose places are remembered.
+pub(crate) const WRITES_KNOWN_MAX: usize = 128;
 
 /// Longest message that an engine tells another, content apart.
 pub(crate) const TOLD_BYTES_MAX: usize = 1 << 20;

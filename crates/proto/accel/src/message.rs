@@ -87,6 +87,12 @@ pub(crate) fn create_alters(view: &CreateRequest<&[u8]>) -> bool {
     view.disposition() != CreateDisposition::OPEN || view.options().contains(CreateOptions::DELETE_ON_CLOSE)
 }
 
+/// Whether a CREATE leaves the content of what it opens as it is.
+fn create_keeps_content(view: &CreateRequest<&[u8]>) -> bool {
+    [CreateDisposition::OPEN, CreateDisposition::OPEN_IF].contains(&view.disposition())
+        && !view.options().contains(CreateOptions::DELETE_ON_CLOSE)
+}
+
 /// Whether a compound ends with the end of what it has opened.
 pub(crate) fn closes_itself(message: &[u8]) -> bool {
     let Some(ranges) = elements(message).filter(|ranges| ranges.len() > 1) else { return false };
@@ -105,6 +111,8 @@ pub(crate) enum Change {
     End(FileId),
     /// This name.
     Name(FileName),
+    /// What is said of this name, and who may use it; its content stays.
+    Access(FileName),
     /// Perhaps anything.
     Anything,
 }
@@ -117,6 +125,9 @@ pub(crate) fn change_of(element: &[u8], created: Option<&[u8]>) -> Change {
     };
     match header(element).command() {
         Command::CREATE => match CreateRequest::parse(element) {
+            Ok(view) if create_keeps_content(&view) && create_modifies(&view) => {
+                Change::Access(view.name_bytes().to_vec())
+            }
             Ok(view) if create_modifies(&view) => Change::Name(view.name_bytes().to_vec()),
             Ok(_) => Change::Nothing,
             Err(_) => Change::Anything,

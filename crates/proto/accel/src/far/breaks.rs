@@ -135,7 +135,10 @@ impl Far {
             if let Some((at, _)) = self.breaking.remove(&view.lease_key()) {
                 self.counts.break_waited(self.now.saturating_sub(at));
             }
-            for id in self.opens.under(&view.lease_key()) {
+            let (key, state) = (view.lease_key(), view.lease_state());
+            for id in self.opens.under(&key) {
+                // It also holds for what was opened under the lease since it was broken.
+                self.purge(id, state, out);
                 if let Some(open) = self.opens.get_mut(id) {
                     open.broken = None;
                 }

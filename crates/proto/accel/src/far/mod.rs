@@ -13,7 +13,7 @@ mod reads;
 mod watches;
 mod writes;
 
-use crate::changes::{Changed, Changes, End};
+use crate::changes::{Changed, Changes, End, Touched};
 use crate::create::key_of;
 use crate::message::{element, elements, file_id_of, folded, header, is_below, is_single, place, refuse};
 use crate::policy::{Mode, Policy, Rights, Trees};
@@ -112,6 +112,8 @@ pub struct Far {
     writes: writes::Writes,
     /// Files that the client has made and written.
     uploads: u32,
+    /// Whether it has written into a file that was there.
+    edits: bool,
     /// What is allowed here, and what the near engine allows if it has said so.
     policy: Policy,
     theirs: Option<Policy>,
@@ -162,6 +164,7 @@ impl Far {
             bulk: bulk::Bulk::default(),
             writes: writes::Writes::default(),
             uploads: 0,
+            edits: false,
             policy,
             theirs: None,
             trees: Trees::default(),
@@ -290,7 +293,7 @@ impl Far {
                 match header(&request).command() {
                     Command::QUERY_DIRECTORY => self.list_otherwise(carriage, request, out),
                     Command::CREATE => self.create_after_all(carriage, request, out),
-                    _ => self.leg.send_client(carriage, request, out),
+                    _ => self.read_after_all(carriage, request, out),
                 }
             }
             ToFar::Used { file_id, end } => self.used(file_id, end, out),
@@ -372,10 +375,21 @@ impl Far {
         match self.changes.note(message, |id| opens.name_of(id), |_| End::Nothing) {
             Changed::Nothing => {}
             Changed::Names(names) => {
-                for name in names {
-                    self.opens.modified(&folded(&name));
-                    self.give_up(&folded(&name), out);
+                for Touched { name, content } in names {
+                    let name = folded(&name);
+                    if content {
+                        self.opens.modified(&name);
+                    }
+                    self.give_up(&name, out);
                 }
+            }
+            Changed::Bytes(name, bytes) => {
+                let name = folded(&name);
+                self.opens.written(&name, bytes.end);
+                if !self.writes.begin(header(message).message_id(), &name, self.changes.now()) {
+                    self.opens.modified(&name);
+                }
+                self.give_up(&name, out);
             }
             Changed::Anything => {
                 self.opens.modified(&[]);
@@ -444,6 +458,7 @@ impl Far {
     /// A response from here, for a request that the server does not get.
     fn answer_here(&mut self, carriage: Carriage, response: Option<Vec<u8>>, out: &mut Out) {
         if let Some(message) = response {
+            self.writes.end(header(&message).message_id());
             out.wan.push(Wan::Response(Lan { carriage, message }));
         }
     }
@@ -489,6 +504,7 @@ impl Far {
                     }
                 }
                 Command::QUERY_DIRECTORY => self.listed(carriage, &element, out),
+                Command::WRITE => self.writes.end(head.message_id()),
                 _ => {}
             }
         }

@@ -134,6 +134,15 @@ impl Opens {
         }
     }
 
+    /// The client writes to opens of a folded name, up to `end`. Content that its own lease vouches for stays good beside
+    /// what is written, of which the near engine knows.
+    pub fn written(&mut self, name: &[u8], end: u64) {
+        for open in self.list.values_mut().filter(|open| folded(&open.name) == name) {
+            open.size = open.size.max(end);
+            open.modified |= open.client.is_none();
+        }
+    }
+
     /// Whether a client has a folded name open.
     pub fn is_open(&self, tree: u32, name: &[u8]) -> bool {
         self.list.values().any(|open| open.tree == tree && folded(&open.name) == name)
@@ -272,7 +281,7 @@ impl Far {
             && let Some(changed) = with_lease_key(&message, key)
         {
             (own, sent) = (Some(key), changed);
-        } else if self.uploads >= UPLOADS_TO_WAKE
+        } else if (self.edits || self.uploads >= UPLOADS_TO_WAKE)
             && rights.behind()
             && let Some(bare) = write_behind(&message)
         {
@@ -356,6 +365,12 @@ impl Far {
         if granted.is_none() && view.oplock_level() != OplockLevel::NONE {
             lease = LeaseState::READ_CACHING;
         }
+        if let Some(granted) = granted {
+            // Of a lease that is just being broken no more than that is left.
+            let left = self.breaking.get(&granted.key).map(|(_, state)| *state);
+            let left = left.or(granted.breaking.then_some(LeaseState::NONE));
+            lease = left.map_or(lease, |left| LeaseState(lease.0 & left.0));
+        }
         let id = view.file_id();
         self.last_created = Some((id, creating.closed));
         let directory = view.file_attributes().contains(FileAttributes::DIRECTORY);
@@ -403,6 +418,7 @@ impl Far {
         self.end_listing(id, out);
         if let Some(open) = self.opens.remove(id) {
             self.uploads = self.uploads.saturating_add((open.made && open.written).into());
+            self.edits |= open.written && !open.made;
             self.note_closed(&open);
             self.learn_from(&open);
             self.send_swallowed(open.reading, out);

@@ -4,10 +4,10 @@ use super::opens::Open;
 use super::{Far, Job, read_charge};
 use crate::create::{reads_content, writes_content};
 use crate::limits::{
-    DOCUMENT_BYTES_MAX, EAGERNESS_MAX, PENDING_MAX, READ_BYTES, TAIL_BYTES, WINDOW_BYTES_FIRST,
-    WINDOW_BYTES_MAX, WINDOW_GROWTH,
+    DOCUMENT_BYTES_MAX, EAGERNESS_MAX, PENDING_MAX, READ_BYTES, STRAYS_TO_WHOLE, TAIL_BYTES,
+    WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, WINDOW_GROWTH,
 };
-use crate::message::{header, request};
+use crate::message::{file_id_of, folded, header, request};
 use crate::told::ToNear;
 use crate::{Carriage, Out};
 use bytes::Bytes;
@@ -44,6 +44,9 @@ pub(crate) struct Reading {
     /// Whether it began with the open, before the client read anything, and whether the client may write too.
     eager: bool,
     writes: bool,
+    /// Reads that did not follow on the one before them, and whether all of the file was read for their sake.
+    strays: u32,
+    whole: bool,
 }
 
 /// How far opens have shown of late that what is read with them is used.
@@ -156,6 +159,7 @@ impl Far {
         let reading = &mut open.reading;
         let follows = offset == reading.next;
         reading.run = if follows { reading.run.saturating_add(1) } else { u32::from(offset == 0) };
+        reading.strays = reading.strays.saturating_add((!follows).into());
         reading.next = offset.saturating_add(length.into());
         reading.length = length;
         if held && reading.covers(offset, length, open.size) && reading.swallowed.len() < PENDING_MAX {
@@ -174,9 +178,43 @@ impl Far {
             reading.window = WINDOW_BYTES_FIRST.max(u64::from(length) * 2);
         }
         self.leg.send_client(carriage, message, out);
-        if held && begins {
+        if held && (begins || self.read_whole(file_id)) {
             self.pump(file_id, out);
         }
+    }
+
+    /// Whether all of a file is to be read from now on: its only user reads here and there.
+    fn read_whole(&mut self, file_id: FileId) -> bool {
+        let Some(open) = self.opens.get(file_id) else { return false };
+        let alone = open.lease.contains(LeaseState::WRITE_CACHING) && open.size <= DOCUMENT_BYTES_MAX;
+        let Some(key) = open.client.filter(|_| alone && open.reading.strays >= STRAYS_TO_WHOLE) else {
+            return false;
+        };
+        // Once, whichever of the opens under the lease it is that reads.
+        let whole = |id: &FileId| self.opens.get(*id).is_some_and(|open| open.reading.whole);
+        if self.opens.under(&open.own.unwrap_or(key)).iter().any(whole) {
+            return false;
+        }
+        let Some(open) = self.opens.get_mut(file_id) else { return false };
+        let reading = std::mem::take(&mut open.reading);
+        open.reading = Reading {
+            start: 0,
+            issued: 0,
+            tail: None,
+            window: open.size,
+            length: READ_BYTES,
+            whole: true,
+            ..reading
+        };
+        true
+    }
+
+    /// A READ that the near engine cannot answer from what it was told: it does not have that any more.
+    pub(super) fn read_after_all(&mut self, carriage: Carriage, message: Vec<u8>, out: &mut Out) {
+        if let Some(open) = file_id_of(&message).and_then(|id| self.opens.get_mut(id)) {
+            (open.reading.window, open.reading.tail) = (0, None);
+        }
+        self.leg.send_client(carriage, message, out);
     }
 
     /// The near engine has answered from what was read ahead, up to an offset.
@@ -229,7 +267,9 @@ impl Far {
 
     /// Asks the server for a part of a file, if that may be done now.
     fn read_at(&mut self, file_id: FileId, offset: u64, length: u32, out: &mut Out) -> bool {
-        let (charge, tag) = (read_charge(length), self.changes.now());
+        let charge = read_charge(length);
+        let seen = self.opens.name_of(file_id).and_then(|name| self.writes.seen(&folded(&name)));
+        let tag = seen.unwrap_or(self.changes.now());
         if !self.may_send(charge) || !self.bulk.is_idle() {
             return false;
         }

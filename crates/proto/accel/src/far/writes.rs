@@ -4,7 +4,7 @@
 use super::leg::Owner;
 use super::{Far, Job};
 use crate::limits::{BREAK_MICROS, PENDING_MAX};
-use crate::message::{file_id_of, header, is_single, refuse};
+use crate::message::{FileName, file_id_of, folded, header, is_single, refuse};
 use crate::told::ToNear;
 use crate::{Carriage, Out};
 use isthmus_smb_wire::messages::{WriteRequest, WriteResponse};
@@ -16,21 +16,57 @@ use std::collections::{HashMap, HashSet, VecDeque};
 pub(crate) struct Writes {
     /// Message identifiers of those that come next.
     announced: HashSet<u64>,
-    /// Those that the server has, by the client's message identifier: open, offset, length.
-    pending: HashMap<u64, (FileId, u64, u32)>,
+    /// Those that the server has, by the client's message identifier.
+    pending: HashMap<u64, Write>,
+    /// WRITEs of any kind that are not done, by the client's message identifier: folded name, and their count among the
+    /// changes.
+    begun: HashMap<u64, (FileName, u64)>,
     /// What the client sent after them.
     waiting: VecDeque<(Carriage, Vec<u8>, bool)>,
     /// Opens with a WRITE that failed, until the client has been told.
     failed: HashMap<FileId, Status>,
 }
 
+/// A WRITE that is answered before it is done.
+#[derive(Clone)]
+struct Write {
+    file_id: FileId,
+    /// Folded: a client may write to a file through several opens.
+    name: FileName,
+    offset: u64,
+    length: u32,
+}
+
+impl Write {
+    fn overlaps(&self, other: &Write) -> bool {
+        (self.file_id == other.file_id || self.name == other.name)
+            && self.offset < other.offset.saturating_add(other.length.into())
+            && other.offset < self.offset.saturating_add(self.length.into())
+    }
+}
+
 impl Writes {
-    fn overlaps(&self, file_id: FileId, offset: u64, length: u32) -> bool {
-        self.pending.values().any(|(id, at, len)| {
-            *id == file_id
-                && *at < offset.saturating_add(length.into())
-                && offset < at.saturating_add((*len).into())
-        })
+    fn overlaps(&self, write: &Write) -> bool {
+        self.pending.values().any(|other| other.overlaps(write))
+    }
+
+    /// A WRITE of the client comes; false if there are too many to know.
+    pub fn begin(&mut self, message_id: u64, name: &[u8], count: u64) -> bool {
+        let has_room = self.begun.len() < PENDING_MAX;
+        if has_room {
+            self.begun.insert(message_id, (name.to_vec(), count));
+        }
+        has_room
+    }
+
+    /// A request has its answer.
+    pub fn end(&mut self, message_id: u64) {
+        self.begun.remove(&message_id);
+    }
+
+    /// The count of changes that a file has seen for certain, if not all there were.
+    pub fn seen(&self, name: &[u8]) -> Option<u64> {
+        self.begun.values().filter(|(of, _)| of == name).map(|(_, count)| count - 1).min()
     }
 }
 
@@ -49,10 +85,9 @@ impl Far {
             return false;
         }
         let may_wait = writes.waiting.len() < PENDING_MAX;
-        if let Some((message_id, file_id, offset, length)) = self.announced(message) {
-            let writes = &mut self.writes;
-            if writes.waiting.is_empty() && !writes.overlaps(file_id, offset, length) {
-                self.write_behind(carriage, message.to_vec(), (message_id, file_id, offset, length), out);
+        if let Some(write) = self.announced(message) {
+            if self.writes.waiting.is_empty() && !self.writes.overlaps(&write) {
+                self.write_behind(carriage, message.to_vec(), write, out);
                 return true;
             }
         } else if self.writes.pending.is_empty() && self.writes.waiting.is_empty() {
@@ -65,24 +100,20 @@ impl Far {
     }
 
     /// The WRITE that the near engine has announced.
-    fn announced(&self, message: &[u8]) -> Option<(u64, FileId, u64, u32)> {
+    fn announced(&self, message: &[u8]) -> Option<Write> {
         let message_id = header(message).message_id();
         let is_write = header(message).command() == Command::WRITE && is_single(message);
         if !is_write || !self.writes.announced.contains(&message_id) {
             return None;
         }
         let view = WriteRequest::parse(message).ok()?;
-        Some((message_id, view.file_id(), view.offset(), view.length()))
+        let file_id = view.file_id();
+        let name = self.opens.name_of(file_id).map(|name| folded(&name)).unwrap_or_default();
+        Some(Write { file_id, name, offset: view.offset(), length: view.length() })
     }
 
-    fn write_behind(
-        &mut self,
-        carriage: Carriage,
-        message: Vec<u8>,
-        write: (u64, FileId, u64, u32),
-        out: &mut Out,
-    ) {
-        let (message_id, file_id, offset, length) = write;
+    fn write_behind(&mut self, carriage: Carriage, message: Vec<u8>, write: Write, out: &mut Out) {
+        let (message_id, file_id) = (header(&message).message_id(), write.file_id);
         self.writes.announced.remove(&message_id);
         let broken = self.opens.get(file_id).and_then(|open| open.broken);
         if broken.is_some_and(|at| self.now.saturating_sub(at) > BREAK_MICROS) {
@@ -90,13 +121,14 @@ impl Far {
             return self.lose(message_id, file_id, Status::INTERNAL_ERROR, out);
         }
         self.opens.note_write(file_id);
-        self.writes.pending.insert(message_id, (file_id, offset, length));
+        self.writes.pending.insert(message_id, write);
         self.leg.send_own(carriage, message, vec![Owner::Engine(Job::Write(message_id))], out);
     }
 
     /// The server has done it, or not.
     pub(super) fn written(&mut self, message_id: u64, response: &[u8], out: &mut Out) {
-        let Some((file_id, _, length)) = self.writes.pending.remove(&message_id) else { return };
+        let Some(Write { file_id, length, .. }) = self.writes.pending.remove(&message_id) else { return };
+        self.writes.end(message_id);
         let status = header(response).status();
         let whole = WriteResponse::parse(response).is_ok_and(|view| view.count() == length);
         if status == Status::SUCCESS && whole {
@@ -111,6 +143,7 @@ impl Far {
     /// A WRITE is not done that the client takes for done: it is told with what it asks next of the open.
     fn lose(&mut self, message_id: u64, file_id: FileId, status: Status, out: &mut Out) {
         self.counts.lost_writes += 1;
+        self.writes.end(message_id);
         self.writes.failed.entry(file_id).or_insert(status);
         self.tell(ToNear::Written { message_id, file_id, good: false }, out);
     }
@@ -119,7 +152,7 @@ impl Far {
     fn go_on(&mut self, out: &mut Out) {
         while let Some((carriage, message, quiet)) = self.writes.waiting.pop_front() {
             if let Some(write) = self.announced(&message) {
-                if self.writes.overlaps(write.1, write.2, write.3) {
+                if self.writes.overlaps(&write) {
                     self.writes.waiting.push_front((carriage, message, quiet));
                     return;
                 }

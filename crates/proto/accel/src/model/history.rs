@@ -22,6 +22,10 @@ pub(super) struct History {
     names: HashMap<String, Vec<(u64, Option<usize>, Who)>>,
     /// When WRITEs of the client were answered, by version.
     pub answered: HashMap<u64, u64>,
+    /// The same by file and cell, in the order of the answers.
+    promises: HashMap<(usize, usize), Vec<(u64, u64)>>,
+    /// Whether WRITEs may be lost that were answered.
+    pub is_lossy: bool,
 }
 
 impl Span {
@@ -50,9 +54,24 @@ impl History {
         self.names.entry(path.to_owned()).or_default().push((now, node, who));
     }
 
+    /// The client was told that a version is in a cell.
+    pub fn promised(&mut self, now: u64, node: usize, cell: usize, version: u64) {
+        self.answered.insert(version, now);
+        self.promises.entry((node, cell)).or_default().push((now, version));
+    }
+
     /// Whether a version was ever written to a cell.
     pub fn has(&self, node: usize, cell: usize, version: u64) -> bool {
         self.cells.get(&(node, cell)).is_some_and(|list| list.iter().any(|(_, one)| *one == version))
+    }
+
+    /// Size of a file in cells after all WRITEs that were answered by then and are not done.
+    pub fn promised_size(&self, node: usize, by: u64) -> usize {
+        let of_node = self.promises.iter().filter(|((of, _), _)| *of == node);
+        let pending = of_node.filter(|((_, cell), list)| {
+            list.iter().any(|(at, version)| *at < by && !self.has(node, *cell, *version))
+        });
+        pending.map(|((_, cell), _)| cell + 1).max().unwrap_or(0)
     }
 
     /// Why the version of a cell cannot be what was read.
@@ -60,14 +79,23 @@ impl History {
         let list = self.cells.get(&(node, cell)).map_or(&[][..], Vec::as_slice);
         let allowed = list.iter().enumerate().any(|(at, (start, one))| {
             let end = list.get(at + 1).map(|(end, next)| match self.answered.get(next) {
-                Some(answered) if *answered <= span.call => (0, Who::Client),
+                Some(answered) if *answered < span.call => (0, Who::Client),
                 // On its way, or of somebody else.
                 Some(_) => (u64::MAX, Who::Other),
                 None => (*end, Who::Other),
             });
             *one == version && span.allows(*start, end)
         });
-        (!allowed).then(|| format!("cell {cell} of file {node} is {version:x} in {span:?}; it was {list:x?}"))
+        let promises = self.promises.get(&(node, cell)).map_or(&[][..], Vec::as_slice);
+        let pending = promises.iter().filter(|(_, one)| !list.iter().any(|(_, written)| written == one));
+        // What it has written before it reads, wherever that is by now; at the same moment it may be either.
+        let last = pending.clone().rfind(|(at, _)| *at < span.call);
+        let by_promise = last.is_some_and(|(_, one)| *one == version)
+            || pending.clone().any(|(at, one)| *one == version && *at >= span.call && *at <= span.back);
+        let allowed = by_promise || (allowed && (last.is_none() || self.is_lossy));
+        (!allowed).then(|| {
+            format!("cell {cell} of file {node} is {version:x} in {span:?}; it was {list:x?}, {promises:x?}")
+        })
     }
 
     /// Why a file cannot have had this size, and these attributes if they are known.

@@ -22,6 +22,8 @@ const LINK_MICROS: u64 = 20_000;
 const JITTER_MICROS: u64 = 4_000;
 /// Time between two ticks.
 const TICK_MICROS: u64 = 100_000;
+/// Cuts up to this long lose nothing that was written.
+const CUT_MICROS_TO_LOSE: u64 = 20_000_000;
 /// After the last thing that the client does, all must have come to rest.
 const REST_MICROS: u64 = 60_000_000;
 
@@ -31,6 +33,8 @@ enum Parcel {
     ToNear(Load),
     ToServer(Vec<u8>),
     FromServer(Vec<u8>),
+    /// The server does the WRITEs that have come.
+    Written,
     Tick,
     Other,
     Wake,
@@ -83,6 +87,8 @@ impl World {
             let node = server.make(&path, false, server::Who::Other);
             server.fill(node, if index == 0 { 400 } else { random.size(24) });
         }
+        server.history.is_lossy =
+            settings.fills || !settings.answers_breaks || settings.cut_micros > CUT_MICROS_TO_LOSE;
         let mut client = Client::new();
         (client.early_close, client.answers_breaks) = (settings.early_close, settings.answers_breaks);
         let first = client.begin(1);
@@ -228,6 +234,14 @@ impl World {
             }
             Parcel::ToServer(message) => {
                 self.server.receive(&message);
+                self.take_answers();
+                if self.server.is_writing() {
+                    let at = self.now + self.random.below(SERVER_MICROS);
+                    self.put(at, Parcel::Written);
+                }
+            }
+            Parcel::Written => {
+                self.server.finish_writes();
                 self.take_answers();
             }
             Parcel::FromServer(message) => {

@@ -31,7 +31,8 @@ fn present(random: &mut Random, server: &Server) -> String {
 
 /// A random program.
 pub(super) fn program(random: &mut Random, server: &Server) -> Vec<Step> {
-    let mut steps = match random.below(20) {
+    let mut steps = match random.below(22) {
+        20..=21 => work_in(random, server),
         0..=4 => walk(random, server),
         5..=6 => ask(random, server),
         7..=9 => upload(random),
@@ -146,6 +147,27 @@ fn edit(random: &mut Random, server: &Server) -> Vec<Step> {
         steps.push(Step::Read { from: 0, cells: 8, on: true });
         steps.push(Step::Close { attributes: true });
     }
+    steps
+}
+
+/// Reads and writes here and there in one file, as databases and drawing programs do. Both threads may do it under one lease.
+fn work_in(random: &mut Random, server: &Server) -> Vec<Step> {
+    let other = present(random, server);
+    let path = random.of(&["d\\f00".to_owned(), "d\\f01".to_owned(), other]);
+    let disposition =
+        random.of(&[CreateDisposition::OPEN, CreateDisposition::OPEN, CreateDisposition::OPEN_IF]);
+    let mut steps = vec![open(&path, EDITS, disposition, 7)];
+    let range = if random.one_in(2) { 24 } else { 300 };
+    for _ in 0..4 + random.below(16) {
+        let from = random.size(range);
+        steps.push(match random.below(8) {
+            0..=2 => Step::Write { from, cells: 1 + random.size(4), count: 1 + random.size(3) },
+            3..=5 => Step::ReadMany { from, cells: 1 + random.size(8), count: 1 + random.size(3) },
+            6 => Step::Pause(random.below(60_000)),
+            _ => random.of(&[Step::Flush, Step::Query(InfoClass::STANDARD), Step::Resize(from)]),
+        });
+    }
+    steps.push(Step::Close { attributes: random.one_in(2) });
     steps
 }
 

@@ -7,20 +7,22 @@ use super::history::History;
 use super::wire;
 use crate::message::{element, elements, header};
 use isthmus_smb_wire::build::{self, NewContext};
-use isthmus_smb_wire::create_context::{Lease, LeaseState, LeaseV2, name};
+use isthmus_smb_wire::create_context::{Lease, LeaseFlags, LeaseState, LeaseV2, name};
 use isthmus_smb_wire::fscc::FileTimesAndSizes;
 use isthmus_smb_wire::messages::{
     CreateAction, CreateDisposition, CreateOptions, CreateRequest, FileAttributes, OplockLevel,
     QueryDirectoryFlags, QueryDirectoryRequest, ReadRequest, SetInfoRequest, WriteRequest,
 };
 use isthmus_smb_wire::{Command, FileId, Status, compound, file_id};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Files consist of cells, each filled with the number of the write that wrote it.
 pub(super) const CELL: usize = 1024;
 /// How long the server waits for an acknowledgement.
 pub(super) const BREAK_MICROS: u64 = 35_000_000;
 /// Credits that it lets a connection have.
+/// Where the flags of a lease are (MS-SMB2 2.2.14.2.10).
+const LEASE_FLAGS_AT: usize = 20;
 const CREDITS_MAX: u64 = 700;
 /// Entries of a part of a listing.
 const PART: usize = 4;
@@ -114,6 +116,8 @@ enum Opening {
 pub(super) struct Server {
     pub now: u64,
     pub history: History,
+    /// WRITEs that have come and are not done.
+    slow: VecDeque<Vec<Vec<u8>>>,
     pub nodes: Vec<Node>,
     pub names: BTreeMap<String, usize>,
     /// Name in the listing of each open there ever was, and its file.
@@ -145,6 +149,7 @@ impl Server {
         let mut server = Server {
             now: 0,
             history: History::default(),
+            slow: VecDeque::new(),
             nodes: Vec::new(),
             names: BTreeMap::new(),
             made: HashMap::new(),
@@ -197,7 +202,7 @@ impl Server {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.slow.is_empty()
     }
 
     pub fn next_due(&self) -> Option<u64> {
@@ -219,6 +224,7 @@ impl Server {
 
     /// Somebody else does something; he may have to wait.
     pub fn other(&mut self, ask: Ask, act: Act) {
+        self.finish_writes();
         self.waiting.push(Waiting::Other { ask, act, since: self.now });
         self.retry();
     }
@@ -235,7 +241,24 @@ impl Server {
             self.next_message += charge;
             self.credits = self.credits.checked_sub(charge).expect("more than the credits allow");
         }
+        match header(message).command() {
+            Command::WRITE => return self.slow.push_back(list),
+            Command::READ => {}
+            _ => self.finish_writes(),
+        }
         self.go_on(list, 0, Vec::new(), None);
+    }
+
+    /// Does the WRITEs that have come. A READ that comes later may be faster: servers work on both at once.
+    pub fn finish_writes(&mut self) {
+        while let Some(list) = self.slow.pop_front() {
+            self.go_on(list, 0, Vec::new(), None);
+        }
+    }
+
+    /// Whether a WRITE has come and is not done.
+    pub fn is_writing(&self) -> bool {
+        !self.slow.is_empty()
     }
 
     fn credits_for(&mut self, request: &[u8]) -> u16 {
@@ -297,17 +320,23 @@ impl Server {
         *last = Some(id);
         let node = self.opens[&id].node;
         let granted = ask.lease.map(|(key, _, v2)| {
-            let (state, epoch) = self.leases.get(&key).map_or((0, 0), |lease| (lease.state, lease.epoch));
-            (key, LeaseState(state), v2, epoch)
+            let lease =
+                self.leases.get(&key).map(|lease| (lease.state, lease.epoch, lease.breaking.is_some()));
+            (key, lease.unwrap_or_default(), v2)
         });
         let (v1, v2);
         let mut contexts = Vec::new();
-        if let Some((key, state, is_v2, epoch)) = granted {
+        if let Some((key, (state, epoch, is_breaking), is_v2)) = granted {
+            let state = LeaseState(state);
             let data: &[u8] = if is_v2 {
-                v2 = build::lease_v2(key, state, None, epoch);
+                let mut lease = build::lease_v2(key, state, None, epoch);
+                lease[LEASE_FLAGS_AT] |= LeaseFlags::BREAK_IN_PROGRESS.0 as u8 * u8::from(is_breaking);
+                v2 = lease;
                 &v2
             } else {
-                v1 = build::lease_v1(key, state);
+                let mut lease = build::lease_v1(key, state);
+                lease[LEASE_FLAGS_AT] |= LeaseFlags::BREAK_IN_PROGRESS.0 as u8 * u8::from(is_breaking);
+                v1 = lease;
                 &v1
             };
             contexts.push(NewContext { name: name::LEASE, data });

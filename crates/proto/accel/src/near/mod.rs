@@ -1,13 +1,14 @@
 //! The engine on the client side: answers what the far engine has made sure of.
 
+mod content;
 mod opens;
 mod permit;
 #[cfg(test)]
 mod tests;
 mod trace;
 
-use crate::changes::{Changed, Changes};
-use crate::create::{key_of, reads_a_file, stand_in};
+use crate::changes::{Changed, Changes, Touched};
+use crate::create::{key_of, lease_of, reads_a_file, reads_content, stand_in};
 use crate::limits::{
     ACTIVE_MICROS, BEHIND_BYTES_MAX, NEAR_CONTENT_MAX, NEAR_ITEMS_MAX, PENDING_MAX, PING_MICROS,
 };
@@ -22,11 +23,11 @@ use bytes::Bytes;
 use isthmus_smb_wire::build;
 use isthmus_smb_wire::create_context::LeaseState;
 use isthmus_smb_wire::messages::{
-    CloseFlags, CloseRequest, CreateRequest, CreateResponse, OplockLevel, QueryDirectoryFlags,
-    QueryDirectoryRequest, WriteFlags, WriteRequest,
+    CloseFlags, CloseRequest, CreateRequest, CreateResponse, LeaseBreakAcknowledgement, OplockLevel,
+    QueryDirectoryFlags, QueryDirectoryRequest, WriteFlags, WriteRequest,
 };
-use isthmus_smb_wire::{Command, Header, Status};
-use opens::{Open, Opens};
+use isthmus_smb_wire::{Command, FileId, Header, Status};
+use opens::{Holder, Open, Opens};
 use permit::Liveness;
 pub use permit::{Permit, Why};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -40,6 +41,12 @@ const PASSED_MAX: usize = 64;
 const ANEW: QueryDirectoryFlags =
     QueryDirectoryFlags(QueryDirectoryFlags::RESTART_SCANS.0 | QueryDirectoryFlags::REOPEN.0);
 
+/// Whose lease vouches for the content of what a CREATE has opened.
+fn holder_of(response: &[u8], file_id: FileId) -> Holder {
+    let granted = lease_of(response).filter(|lease| lease.state != LeaseState::NONE);
+    granted.map_or(Holder::Open(file_id), |lease| Holder::Lease(lease.key))
+}
+
 /// A request that was passed on, and may still be answered here.
 struct Pending {
     carriage: Carriage,
@@ -49,6 +56,8 @@ struct Pending {
 /// A CREATE that was passed on.
 struct Creating {
     name: Vec<u8>,
+    /// Whether it asks to read the file.
+    reads: bool,
     /// Whether it may change anything, and whether its end may.
     modifies: bool,
     alters: bool,
@@ -142,7 +151,7 @@ impl Near {
             return;
         }
         self.known.clear();
-        self.give_up(&[]);
+        self.give_up_all();
         self.opens.end_behind(None);
     }
 
@@ -192,11 +201,25 @@ impl Near {
             Changed::Nothing => {}
             Changed::Names(names) => {
                 self.known.clear();
-                names.iter().for_each(|name| self.give_up(&folded(name)));
+                for Touched { name, content } in names {
+                    let name = folded(&name);
+                    self.give_up(&name);
+                    if content {
+                        self.opens.changed(&name);
+                    } else {
+                        self.opens.touched(&name);
+                    }
+                }
+            }
+            Changed::Bytes(name, bytes) => {
+                self.known.clear();
+                let name = folded(&name);
+                self.give_up(&name);
+                self.opens.written(&name, &bytes);
             }
             Changed::Anything => {
                 self.known.clear();
-                self.give_up(&[]);
+                self.give_up_all();
             }
         }
         let fate = if self.greeted { self.try_answer(carriage, message, out) } else { Fate::Forward };
@@ -240,15 +263,16 @@ impl Near {
             self.trace.answered(now, element, None);
             self.pending.remove(&message_id);
             self.opens.listed(message_id);
-            if let Some(Creating { name, modifies, alters, closed: false }) =
+            if let Some(Creating { name, reads, modifies, alters, closed: false }) =
                 self.creating.remove(&message_id)
                 && let Ok(view) = CreateResponse::parse(element)
                 && head.status() == Status::SUCCESS
             {
                 let (session, tree) = place(element);
                 let rights = self.rights((session, tree), &name);
-                let mut open = Open::new(session, tree, name, !modifies, rights);
-                open.alters = alters;
+                let holder = holder_of(element, view.file_id());
+                let mut open = Open::new((session, tree), name, !modifies, rights, holder);
+                (open.alters, open.reads) = (alters, reads);
                 open.caches = view.oplock_level() != OplockLevel::NONE;
                 open.granted = Some(view.attributes());
                 self.opens.insert(view.file_id(), open);
@@ -283,9 +307,9 @@ impl Near {
                 }
             }
             ToNear::Data { file_id, offset, end, tag } => {
-                let stale = self.opens.name_of(file_id).is_none_or(|name| self.changes.since(tag, &name));
-                if !stale {
-                    self.opens.add_content(file_id, offset, content, end);
+                let name = self.opens.name_of(file_id);
+                if let Some(written) = name.and_then(|name| self.changes.written_since(tag, &name)) {
+                    self.opens.add_content(file_id, offset, &content, end, &written);
                 }
                 self.answer_pending(out);
             }
@@ -317,6 +341,8 @@ impl Near {
                 if !good {
                     self.counts.lost_writes += 1;
                     self.opens.end_behind(Some(file_id));
+                    // What was put into the content is not in the file, whichever open it was written to.
+                    self.opens.changed(&[]);
                 }
             }
             ToNear::Policy(policy) => {
@@ -413,14 +439,14 @@ impl Near {
         let view = CreateResponse::parse(&response[..]).ok()?;
         let (file_id, attributes) = (view.file_id(), view.attributes());
         let offered = self.drop_offer(&key)?;
-        let (session, tree) = place(request);
-        let mut open = Open::new(session, tree, offered.offer.name.clone(), true, rights);
+        let holder = holder_of(&response, file_id);
+        let mut open = Open::new(place(request), offered.offer.name.clone(), true, rights, holder);
         open.offer = Some(offered.offer.id);
         open.answers.clone_from(&offered.offer.answers);
         open.attributes = Some(attributes);
         self.creating.remove(&header(request).message_id());
         self.opens.insert(file_id, open);
-        self.opens.add_content(file_id, 0, offered.content, offered.offer.whole);
+        self.opens.add_content(file_id, 0, &offered.content, offered.offer.whole, &[]);
         out.tell(ToFar::Claim { id: offered.offer.id, carriage, request: request.to_vec() }.told());
         self.counts.opens += 1;
         self.answer(permit, carriage, response, out);
@@ -447,11 +473,13 @@ impl Near {
             let plain = view.flags() == WriteFlags::NONE && length > 0;
             let permit = self.liveness.permit(self.now, Why::Behind(file_id))?;
             let response = respond(request, Status::SUCCESS, &build::WriteResponse { count: length })?;
-            (room && plain && self.opens.is_behind(file_id)).then_some((permit, response, length))
+            (room && plain && self.opens.is_behind(file_id)).then_some((permit, response, view))
         });
-        if let Some((permit, response, length)) = answer
+        if let Some((permit, response, view)) = answer
             && self.behind.len() < PENDING_MAX
         {
+            let length = view.length();
+            self.opens.wrote(view.file_id(), view.offset(), view.payload());
             self.behind.insert(message_id, length);
             self.behind_bytes += length as usize;
             self.counts.writes += 1;
@@ -563,6 +591,7 @@ impl Near {
                     {
                         let creating = Creating {
                             name: view.name_bytes().to_vec(),
+                            reads: reads_content(&view),
                             modifies: create_modifies(&view),
                             alters: create_alters(&view),
                             closed: closes_itself(message),
@@ -583,6 +612,13 @@ impl Near {
                         self.opens.soil(id);
                     }
                 }
+                Command::OPLOCK_BREAK => {
+                    if let Ok(view) = LeaseBreakAcknowledgement::parse(element)
+                        && !view.lease_state().contains(LeaseState::READ_CACHING)
+                    {
+                        self.opens.purge_lease(view.lease_key());
+                    }
+                }
                 Command::QUERY_DIRECTORY if self.greeted => {
                     self.pass_listing(element, out);
                     if ranges.len() == 1 {
@@ -593,7 +629,7 @@ impl Near {
                 Command::TREE_DISCONNECT | Command::LOGOFF => {
                     let tree = head.tree_id().filter(|_| head.command() == Command::TREE_DISCONNECT);
                     self.opens.leave(head.session_id(), tree);
-                    self.give_up(&[]);
+                    self.give_up_all();
                     self.known.clear();
                 }
                 _ => {}
@@ -671,7 +707,7 @@ impl Near {
         }
     }
 
-    /// Drops what is held of a folded name and of what is below it; of all with an empty one.
+    /// Drops offers of a folded name and of what is below it; all with an empty one.
     fn give_up(&mut self, name: &[u8]) {
         let gone: Vec<Key> = self
             .offers
@@ -683,6 +719,10 @@ impl Near {
             .map(|(key, _)| *key)
             .collect();
         gone.iter().for_each(|key| drop(self.drop_offer(key)));
-        self.opens.changed(name);
+    }
+
+    fn give_up_all(&mut self) {
+        self.give_up(&[]);
+        self.opens.changed(&[]);
     }
 }

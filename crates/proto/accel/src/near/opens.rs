@@ -1,5 +1,6 @@
 //! Opens of the client, with what is held of their content.
 
+use super::content::Content;
 use crate::changes::End;
 use crate::limits::{NEAR_CONTENT_MAX, NEAR_ITEMS_MAX};
 use crate::message::{Key, folded, respond};
@@ -9,7 +10,24 @@ use isthmus_smb_wire::build;
 use isthmus_smb_wire::fscc::FileTimesAndSizes;
 use isthmus_smb_wire::messages::{ReadFlags, ReadRequest};
 use isthmus_smb_wire::{FileId, Status};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+/// Whose lease vouches for content: it is shared by the opens under one lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Holder {
+    /// A lease that the client has, by its key.
+    Lease([u8; 16]),
+    /// The lease or oplock of one open.
+    Open(FileId),
+}
+
+/// What opens under one lease have in common.
+#[derive(Default)]
+struct Held {
+    opens: usize,
+    content: Content,
+}
 
 /// An open of the client.
 pub(super) struct Open {
@@ -17,6 +35,9 @@ pub(super) struct Open {
     tree: u32,
     name: Vec<u8>,
     rights: Rights,
+    holder: Holder,
+    /// Whether the server lets it read.
+    pub reads: bool,
     /// The offer that it was.
     pub offer: Option<u32>,
     /// Whether the client has an oplock or a lease of its own.
@@ -27,10 +48,6 @@ pub(super) struct Open {
     pub alters: bool,
     /// Whether its WRITEs are answered before they are done.
     behind: bool,
-    /// Content, by offset; pieces do not overlap.
-    pieces: BTreeMap<u64, Bytes>,
-    /// Where the file ends, if that is known.
-    end: Option<u64>,
     /// Answers to queries.
     pub answers: Vec<(Key, Vec<u8>)>,
     /// Times, sizes and attributes, while they are known.
@@ -50,23 +67,31 @@ pub(super) struct Open {
 #[derive(Default)]
 pub(super) struct Opens {
     list: HashMap<FileId, Open>,
+    held: HashMap<Holder, Held>,
+    /// Bytes of parts of listings, and memory of content.
     bytes: usize,
 }
 
 impl Open {
-    pub fn new(session: u64, tree: u32, name: Vec<u8>, clean: bool, rights: Rights) -> Self {
+    pub fn new(
+        (session, tree): (u64, u32),
+        name: Vec<u8>,
+        clean: bool,
+        rights: Rights,
+        holder: Holder,
+    ) -> Self {
         Self {
             session,
             tree,
             name,
             rights,
+            holder,
+            reads: false,
             offer: None,
             caches: false,
             clean,
             alters: false,
             behind: false,
-            pieces: BTreeMap::new(),
-            end: None,
             answers: Vec::new(),
             attributes: None,
             granted: None,
@@ -77,34 +102,12 @@ impl Open {
         }
     }
 
-    fn held(&self) -> usize {
-        self.pieces.values().map(Bytes::len).sum::<usize>()
-            + self.parts.iter().map(|(_, part)| part.len()).sum::<usize>()
+    fn listed_bytes(&self) -> usize {
+        self.parts.iter().map(|(_, part)| part.len()).sum()
     }
 
-    /// The bytes of a range, up to the file's end, if all of them are here.
-    fn range(&self, offset: u64, length: u32) -> Option<Vec<u8>> {
-        let wanted = offset.checked_add(length.into())?;
-        let until = self.end.map_or(wanted, |end| wanted.min(end));
-        let mut bytes = Vec::with_capacity(usize::try_from(until.saturating_sub(offset)).ok()?);
-        let mut at = offset;
-        let from = self.pieces.range(..=offset).next_back().map_or(offset, |(start, _)| *start);
-        for (start, piece) in self.pieces.range(from..) {
-            if at >= until {
-                break;
-            }
-            let skip = usize::try_from(at.checked_sub(*start)?).ok()?;
-            let Some(rest) = piece.get(skip..).filter(|rest| !rest.is_empty()) else { continue };
-            let take = rest.len().min(usize::try_from(until - at).ok()?);
-            bytes.extend_from_slice(rest.get(..take)?);
-            at += take as u64;
-        }
-        (at >= until).then_some(bytes)
-    }
-
-    fn drop_content(&mut self) {
-        self.pieces.clear();
-        self.end = None;
+    /// What was said of the file does not hold any more.
+    fn forget_answers(&mut self) {
         self.answers.clear();
         (self.attributes, self.granted) = (None, None);
     }
@@ -114,14 +117,35 @@ impl Opens {
     pub fn insert(&mut self, id: FileId, open: Open) {
         if self.list.len() < NEAR_ITEMS_MAX {
             self.remove(id);
+            self.held.entry(open.holder).or_default().opens += 1;
             self.list.insert(id, open);
         }
     }
 
     pub fn remove(&mut self, id: FileId) {
         if let Some(open) = self.list.remove(&id) {
-            self.bytes -= open.held();
+            self.removed(&open);
         }
+    }
+
+    /// The last open under a lease takes the content along.
+    fn removed(&mut self, open: &Open) {
+        self.bytes -= open.listed_bytes();
+        let Some(held) = self.held.get_mut(&open.holder) else { return };
+        held.opens -= 1;
+        if held.opens == 0 {
+            self.bytes -= held.content.memory();
+            self.held.remove(&open.holder);
+        }
+    }
+
+    /// Changes the content that an open has a share in.
+    fn change<T>(&mut self, holder: Holder, act: impl FnOnce(&mut Content) -> T) -> Option<T> {
+        let content = &mut self.held.get_mut(&holder)?.content;
+        let memory = content.memory();
+        let result = act(content);
+        self.bytes = self.bytes + content.memory() - memory;
+        Some(result)
     }
 
     pub fn name_of(&self, id: FileId) -> Option<Vec<u8>> {
@@ -213,26 +237,67 @@ impl Opens {
         self.bytes > 0
     }
 
+    fn content_of(&self, open: &Open) -> Option<&Content> {
+        self.held.get(&open.holder).map(|held| &held.content).filter(|content| !content.is_empty())
+    }
+
     /// Opens of which something is held.
     pub fn with_content(&self) -> usize {
-        let held = |open: &&Open| !open.pieces.is_empty() || !open.answers.is_empty() || open.behind;
+        let held = |open: &&Open| self.content_of(open).is_some() || !open.answers.is_empty() || open.behind;
         self.list.values().filter(held).count()
     }
 
-    pub fn add_content(&mut self, id: FileId, offset: u64, content: Bytes, end: bool) {
+    /// Takes in what the server has of a file from `offset` on, but for what the client has written since.
+    pub fn add_content(
+        &mut self,
+        id: FileId,
+        offset: u64,
+        content: &[u8],
+        end: bool,
+        written: &[Range<u64>],
+    ) {
         let room = NEAR_CONTENT_MAX.saturating_sub(self.bytes);
-        let Some(open) = self.list.get_mut(&id) else { return };
-        if content.len() > room {
-            return;
-        }
-        if end {
-            open.end = Some(offset + content.len() as u64);
-        }
-        if !content.is_empty() {
-            self.bytes += content.len();
-            if let Some(old) = open.pieces.insert(offset, content) {
-                self.bytes -= old.len();
+        let Some(open) = self.list.get_mut(&id).filter(|_| content.len() <= room) else { return };
+        // What the server has given for this open it lets it read.
+        open.reads |= !content.is_empty();
+        let holder = open.holder;
+        let until = offset + content.len() as u64;
+        let longer = written.iter().any(|part| part.end > until);
+        self.change(holder, |held| {
+            if end && !longer {
+                held.end = Some(until);
             }
+            let mut from = offset;
+            let mut parts: Vec<&Range<u64>> = written.iter().collect();
+            parts.sort_unstable_by_key(|part| part.start);
+            for part in parts.into_iter().chain([&(until..until)]) {
+                let to = part.start.clamp(from, until);
+                if let Some(bytes) = content.get((from - offset) as usize..(to - offset) as usize) {
+                    held.fill(from, bytes);
+                }
+                from = part.end.clamp(from, until);
+            }
+        });
+    }
+
+    /// The client writes to a file of this name: what is held of that part is old.
+    pub fn written(&mut self, name: &[u8], part: &Range<u64>) {
+        let mut holders = Vec::new();
+        for open in self.list.values_mut().filter(|open| folded(&open.name) == name) {
+            open.forget_answers();
+            holders.push(open.holder);
+        }
+        for holder in holders {
+            self.change(holder, |content| content.forget(part));
+        }
+    }
+
+    /// What the client has written counts as done: it reads it from now on, if it reads what is here at all.
+    pub fn wrote(&mut self, id: FileId, offset: u64, bytes: &[u8]) {
+        let room = NEAR_CONTENT_MAX.saturating_sub(self.bytes);
+        let Some(open) = self.list.get(&id).filter(|_| bytes.len() <= room) else { return };
+        if self.content_of(open).is_some() {
+            self.change(open.holder, |content| content.put(offset, bytes));
         }
     }
 
@@ -244,14 +309,12 @@ impl Opens {
         if !open.rights.any() || !(open.rights.bounded() || open.caches) {
             return None;
         }
-        if view.flags() != ReadFlags::NONE || (open.pieces.is_empty() && open.end.is_none()) {
-            return None;
-        }
+        let content = self.content_of(open).filter(|_| open.reads && view.flags() == ReadFlags::NONE)?;
         let (offset, length) = (view.offset(), view.length());
         if length == 0 {
             return None;
         }
-        if open.end.is_some_and(|end| offset >= end) {
+        if content.end.is_some_and(|end| offset >= end) {
             let body = build::ErrorResponse {
                 command: isthmus_smb_wire::Command::READ,
                 context_count: 0,
@@ -259,7 +322,7 @@ impl Opens {
             };
             return Some((file_id, respond(request, Status::END_OF_FILE, &body)?, offset));
         }
-        let payload = open.range(offset, length)?;
+        let payload = content.range(offset, length)?;
         if payload.len() < view.minimum_count() as usize || payload.is_empty() {
             return None;
         }
@@ -271,19 +334,11 @@ impl Opens {
     /// Content up to an offset was given to the client. It is kept while there is room, for a client that reads again;
     /// tells whether the far engine wants to know, since there is more to come.
     pub fn used(&mut self, id: FileId, end: u64) -> bool {
-        let room = NEAR_CONTENT_MAX / 2;
-        let Some(open) = self.list.get_mut(&id) else { return false };
-        // More is to come until all of it is here, also where the end of the file came first.
-        let held: usize = open.pieces.values().map(Bytes::len).sum();
-        let more = open.end.is_none_or(|last| end < last || (held as u64) < last);
-        while self.bytes > room
-            && let Some((start, piece)) = open.pieces.first_key_value()
-            && start + piece.len() as u64 <= end
-        {
-            self.bytes -= piece.len();
-            open.pieces.pop_first();
-        }
-        more
+        let Some(holder) = self.list.get(&id).map(|open| open.holder) else { return false };
+        while self.bytes > NEAR_CONTENT_MAX / 2
+            && self.change(holder, |content| content.forget_first(end)).unwrap_or(false)
+        {}
+        self.held.get(&holder).is_some_and(|held| !held.content.is_whole())
     }
 
     pub fn answer_of(&self, id: FileId, key: &Key) -> Option<Vec<u8>> {
@@ -293,9 +348,17 @@ impl Opens {
 
     pub fn purge(&mut self, id: FileId) {
         if let Some(open) = self.list.get_mut(&id) {
-            self.bytes -= open.pieces.values().map(Bytes::len).sum::<usize>();
-            open.drop_content();
+            open.forget_answers();
+            let holder = open.holder;
+            self.change(holder, |content| *content = Content::default());
         }
+    }
+
+    /// The client gives a lease up.
+    pub fn purge_lease(&mut self, key: [u8; 16]) {
+        let under = |open: &Open| open.holder == Holder::Lease(key);
+        let gone: Vec<FileId> = self.list.iter().filter(|(_, open)| under(open)).map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| self.purge(id));
     }
 
     /// What came with an offer does not hold any more.
@@ -304,21 +367,22 @@ impl Opens {
         taken.into_iter().for_each(|id| self.purge(id));
     }
 
+    /// What is said of a folded name may have changed.
+    pub fn touched(&mut self, name: &[u8]) {
+        self.list.values_mut().filter(|open| folded(&open.name) == name).for_each(Open::forget_answers);
+    }
+
     /// What is open of a folded name may have changed; all with an empty one.
     pub fn changed(&mut self, name: &[u8]) {
-        for open in self.list.values_mut() {
-            if name.is_empty() || folded(&open.name) == name {
-                self.bytes -= open.pieces.values().map(Bytes::len).sum::<usize>();
-                open.drop_content();
-            }
-        }
+        let is_it = |open: &Open| name.is_empty() || folded(&open.name) == name;
+        let gone: Vec<FileId> = self.list.iter().filter(|(_, open)| is_it(open)).map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| self.purge(id));
     }
 
     pub fn leave(&mut self, session: u64, tree: Option<u32>) {
         let gone = |open: &Open| open.session == session && tree.is_none_or(|tree| open.tree == tree);
-        let bytes: usize = self.list.values().filter(|open| gone(open)).map(Open::held).sum();
-        self.bytes -= bytes;
-        self.list.retain(|_, open| !gone(open));
+        let gone: Vec<Open> = self.list.extract_if(|_, open| gone(open)).map(|(_, open)| open).collect();
+        gone.iter().for_each(|open| self.removed(open));
     }
 
     /// A part of a listing, if it may answer a request that came or comes.

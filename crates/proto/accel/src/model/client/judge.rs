@@ -242,7 +242,13 @@ impl Client {
         };
         self.count("reads");
         let got = payload.len() / CELL;
-        let ends = |size: usize, _: u64| size.saturating_sub(from).min(cells) == got;
+        let fits = |size: usize| size.saturating_sub(from).min(cells) == got;
+        let history = &server.history;
+        // What it has written counts, wherever that is by now.
+        let promised = [span.call, span.back + 1].map(|at| history.promised_size(open.node, at));
+        let ends = |size: usize, _: u64| {
+            promised.iter().any(|promised| fits(size.max(*promised))) || history.is_lossy && fits(size)
+        };
         let what = format!("{got} of {cells} cells from {from} on");
         if let Some(wrong) = server.history.refuse_look(open.node, ends, span, &what) {
             self.wrong(wrong);
@@ -274,7 +280,7 @@ impl Client {
             assert!(whole, "a part was written");
             for (cell, version) in (from..).zip(&versions) {
                 open.writes.push((cell, *version));
-                server.history.answered.insert(*version, span.back);
+                server.history.promised(span.back, open.node, cell, *version);
             }
             return self.count("writes");
         }
