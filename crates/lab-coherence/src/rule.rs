@@ -23,14 +23,14 @@ pub enum Mode {
     Bounded,
 }
 
-/// How long the notification of a break took, through a pair.
+/// How long the notification of a break, or of a change in a folder, took, through a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// Which pair.
     pub pair: usize,
-    /// When the write had returned that broke the lease.
+    /// When the request had returned that it is about.
     pub at: Time,
-    /// From then until the holder had read the notification.
+    /// From then until the other client had read the notification.
     pub took: Time,
 }
 
