@@ -60,8 +60,17 @@ pub(crate) struct DecodeHalf {
 /// A frame refers to what another channel is just receiving.
 struct Waiting {
     recording: RecordingId,
+    /// Whether any channel here has heard of it, and how far it was received.
+    known: bool,
     progress: u64,
     until: Instant,
+}
+
+impl Waiting {
+    /// Waits for longer only if more has come of the recording since: the bell rings for whatever any channel does.
+    fn longer(self, now: Waiting) -> Waiting {
+        if now.progress > self.progress || now.known && !self.known { now } else { self }
+    }
 }
 
 impl DecodeHalf {
@@ -244,18 +253,26 @@ impl DecodeHalf {
     }
 
     async fn resume(&mut self, late: bool) -> Result<(), End> {
-        let Some(waiting) = &mut self.waiting else { return Ok(()) };
-        if late {
-            let progress = self.peer.shared.ledger.progress(waiting.recording);
-            if progress > waiting.progress {
-                waiting.progress = progress;
-                waiting.until = Instant::now() + GROWTH_WAIT;
-                return Ok(());
-            }
+        let Some(old) = self.waiting.take() else { return Ok(()) };
+        let recording = old.recording;
+        let (until, waiting) = (old.until, old.longer(self.wait_for(recording)));
+        if late && waiting.until > until {
+            self.waiting = Some(waiting);
+            return Ok(());
         }
-        self.waiting = None;
         let intake = self.decoder.resume(late).map_err(|error| self.failed(error))?;
+        if matches!(intake, Intake::Wait { recording: again } if again == recording) {
+            self.waiting = Some(waiting);
+            return Ok(());
+        }
         self.took(intake).await
+    }
+
+    fn wait_for(&self, recording: RecordingId) -> Waiting {
+        let ledger = &self.peer.shared.ledger;
+        let (known, progress) = (ledger.knows(recording), ledger.progress(recording));
+        let until = Instant::now() + if known { GROWTH_WAIT } else { unknown_wait(&self.sender) };
+        Waiting { recording, known, progress, until }
     }
 
     async fn took(&mut self, intake: Intake) -> Result<(), End> {
@@ -266,10 +283,7 @@ impl DecodeHalf {
                 self.ask(feedback).await
             }
             Intake::Wait { recording } => {
-                let progress = self.peer.shared.ledger.progress(recording);
-                let known = self.peer.shared.ledger.knows(recording);
-                let until = Instant::now() + if known { GROWTH_WAIT } else { unknown_wait(&self.sender) };
-                self.waiting = Some(Waiting { recording, progress, until });
+                self.waiting = Some(self.wait_for(recording));
                 Ok(())
             }
         }
@@ -328,4 +342,29 @@ pub(crate) async fn ring(bell: Option<&Notify>) {
 
 fn unknown_wait(sender: &Sender) -> Duration {
     sender.info().round_trip().max(UNKNOWN_WAIT_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_work_is_no_reason_to_wait_for_longer() {
+        let (recording, start) = (RecordingId(7), Instant::now());
+        let at = |millis: u64, known, progress| Waiting {
+            recording,
+            known,
+            progress,
+            until: start + Duration::from_millis(millis),
+        };
+        let mut waiting = at(50, false, 0);
+        for millis in 60..1_000 {
+            waiting = waiting.longer(at(millis, false, 0));
+        }
+        assert_eq!(waiting.until, start + Duration::from_millis(50), "nothing has come of it");
+        waiting = waiting.longer(at(2_000, true, 0)).longer(at(2_010, true, 0));
+        assert_eq!(waiting.until, start + Duration::from_secs(2), "it was begun");
+        waiting = waiting.longer(at(2_020, true, 5));
+        assert_eq!(waiting.until, start + Duration::from_millis(2_020), "more has come");
+    }
 }
