@@ -2,7 +2,10 @@
 
 use super::model::{DELETE, Model, Open, READ_DATA, WRITE_DATA};
 use super::{Draft, Kind};
-use crate::history::{Action, Handle, Outcome, Time};
+use crate::history::{Action, Break, Handle, Outcome, READ_CACHING, Time};
+
+/// Clients have acknowledged a break so long after they were told of it, and the server knows.
+const ACKNOWLEDGED_MAX: Time = 300_000;
 
 /// Bits of access that count for share modes, each with the bit of share access that allows it.
 const SHARED_BITS: [(u32, u32); 3] = [(READ_DATA, 1), (WRITE_DATA, 2), (DELETE, 4)];
@@ -133,6 +136,14 @@ fn check_locks(locks: &[Locked], drafts: &mut Vec<Draft>) {
     }
 }
 
+/// Whether an open has a lease or oplock for reading, or may not have acknowledged its break: Samba lets it read past locks
+/// (its "strict locking = auto").
+fn may_pass_locks(model: &Model<'_>, open: &Open, time: Time) -> bool {
+    let is_over =
+        |b: &Break| b.handle == open.handle && b.left & READ_CACHING == 0 && b.at + ACKNOWLEDGED_MAX <= time;
+    open.caching & READ_CACHING != 0 && !model.history.breaks.iter().any(is_over)
+}
+
 /// Data that was read or written past another's lock.
 fn check_data(model: &Model<'_>, file: usize, locks: &[Locked], drafts: &mut Vec<Draft>) {
     for (index, event, open) in model.on_file(file).filter(|(_, event, _)| event.is_done()) {
@@ -141,6 +152,9 @@ fn check_data(model: &Model<'_>, file: usize, locks: &[Locked], drafts: &mut Vec
             (Action::Write { first, count, .. }, _) => (*first, *count, true),
             _ => continue,
         };
+        if !writes && may_pass_locks(model, open, event.call) {
+            continue;
+        }
         let age_max = model.rule.age_max(model.via(event.client), event.call, event.back);
         let past = locks.iter().find(|lock| {
             lock.is_definite

@@ -3,7 +3,7 @@
 use super::*;
 use crate::history::{
     Action, Break, CELL_BYTES, Cell, Event, Facts, Handle, History, Listed, OpenAction, Opened, Outcome,
-    Remains, Time, Via,
+    READ_CACHING, Remains, Time, Via,
 };
 use crate::rule::{Delivery, LIVENESS, Mode, Rule, Trouble};
 use isthmus_smb_wire::Status;
@@ -466,6 +466,23 @@ fn locks_are_kept() {
     story.close(1, 45, reader);
     story.close(0, 60, writer);
     story.shows(&bounded(), Kind::LockIgnored);
+}
+
+#[test]
+fn who_has_a_lease_may_read_past_locks_until_it_has_acknowledged_its_break() {
+    let read_at = |ms: u64| {
+        let (mut story, writer, _) = one_file();
+        let opened = (OpenAction::Opened, facts(7, 1), READ_CACHING);
+        let holder = story.open_as(2, 25, "a.dat", (R, ALL, OPEN), opened);
+        let lock = Action::Lock { handle: writer, first: 0, count: 2, exclusive: true };
+        story.say(0, 30, lock, Outcome::Done);
+        story.0.breaks = vec![Break { handle: holder, left: 0, at: 30_000 }];
+        story.read(2, ms, holder, 0, &[v(1)]);
+        story.close(0, 900, writer);
+        story
+    };
+    read_at(200).is_fine(&bounded());
+    read_at(500).shows(&bounded(), Kind::LockIgnored);
 }
 
 #[test]
