@@ -7,6 +7,7 @@ use isthmus_lab::proc::find_program;
 use isthmus_lab_coherence::rule::Mode;
 use isthmus_lab_coherence::run::{Options, Outcome, World};
 use isthmus_tests::{is_full, programs};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Seeds through the pairs in a short run, with the engine and in a full run, and directly.
@@ -14,6 +15,8 @@ const SEEDS: u64 = 50;
 const SEEDS_ENGINE: u64 = 100;
 const SEEDS_FULL: u64 = 1_000;
 const SEEDS_DIRECT: u64 = 30;
+/// Runs of a seed with findings, after the first.
+const RUNS_AGAIN: usize = 3;
 
 fn options(pairs: usize, seeds: u64, acceleration: &str) -> Options {
     let set = vec![format!("smb.acceleration={acceleration:?}")];
@@ -57,8 +60,8 @@ fn a_server_without_pairs_keeps_its_promises() {
     assert!(outcome.events > SEEDS_DIRECT * 60, "{} requests were judged", outcome.events);
 }
 
-fn through_pairs(acceleration: &str, seeds: u64) {
-    let Some(outcome) = run(options(2, seeds, acceleration)) else { return };
+fn through_pairs(seeds: u64) {
+    let Some(outcome) = run(options(2, seeds, "off")) else { return };
     assert_eq!(
         outcome.findings.len(),
         0,
@@ -70,11 +73,25 @@ fn through_pairs(acceleration: &str, seeds: u64) {
 
 #[test]
 fn a_server_behind_pairs_keeps_its_promises() {
-    through_pairs("off", if is_full() { SEEDS_FULL } else { SEEDS });
+    through_pairs(if is_full() { SEEDS_FULL } else { SEEDS });
 }
 
+/// Watches and breaks come as fast as the machine lets the server's processes run, and a measurement every 60 ms does not see each
+/// delay of theirs: of 500 seeds on a machine that also builds, 1 to 3 show an answer 0.2 to 3 s older than the last change. So the seeds
+/// with findings are run again, and a fault is what shows again.
 #[test]
-#[ignore = "on a machine that is busy otherwise, 3 of 500 seeds show an answer 0.7 to 3 s older than the last change; cargo xtask coherence"]
 fn a_server_behind_pairs_that_answer_near_the_client_keeps_its_promises() {
-    through_pairs("bounded", if is_full() { SEEDS_FULL } else { SEEDS_ENGINE });
+    let seeds = if is_full() { SEEDS_FULL } else { SEEDS_ENGINE };
+    let Some(outcome) = run(options(2, seeds, "bounded")) else { return };
+    assert!(outcome.events > seeds * 60, "{} requests were judged", outcome.events);
+    assert!(outcome.troubles > 0 && !outcome.deliveries.is_empty(), "pairs were disturbed and measured");
+    let suspects: BTreeSet<u64> = outcome.findings.iter().map(|finding| finding.seed).collect();
+    assert!(suspects.len() as u64 <= seeds / 50, "shown above: too many for chance");
+    for seed in suspects {
+        for _ in 0..RUNS_AGAIN {
+            let options = Options { seed, ..options(2, 1, "bounded") };
+            let again = run(options).map_or(0, |outcome| outcome.findings.len());
+            assert_eq!(again, 0, "shown above; cargo xtask coherence --seed {seed} --seeds 1 plays it again");
+        }
+    }
 }
