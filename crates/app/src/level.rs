@@ -91,9 +91,8 @@ impl LevelChooser {
 
     fn choose(&self, sample: &[u8]) -> usize {
         let wait_to_raise = if self.at == 0 { WAIT_TO_LEAVE_LOWEST } else { WAIT_TO_RAISE };
-        if self.at > FIRST && self.waited < self.worked * WAIT_TO_LOWER {
-            self.at - 1
-        } else if self.at > 0 && self.worth_of(self.at, sample) < SAVED_TO_STAY {
+        let hurries = self.at > FIRST && self.waited < self.worked * WAIT_TO_LOWER;
+        if hurries || self.at > 0 && self.worth_of(self.at, sample) < SAVED_TO_STAY {
             self.at - 1
         } else if self.at + 1 < EFFORTS.len()
             && self.waited > self.worked * wait_to_raise

@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::PolicyRule;
-use crate::message::{refuse, request};
+use crate::create::key_of;
+use crate::message::{refuse, request, respond};
 use crate::policy::Pattern;
 use crate::told::ToNear;
 use isthmus_smb_wire::FileId;
 use isthmus_smb_wire::Name;
+use isthmus_smb_wire::build;
 use isthmus_smb_wire::fscc::FileTimesAndSizes;
 use isthmus_smb_wire::header::{HEADER_LEN, Header};
 use isthmus_smb_wire::messages::{
