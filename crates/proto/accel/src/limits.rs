@@ -14,6 +14,10 @@ pub(crate) const NEAR_ITEMS_MAX: usize = 4096;
 /// Requests of the client that it remembers while they wait.
 pub(crate) const PENDING_MAX: usize = 1024;
 
+/// Requests of the client that it may have to answer still: more than any server gives credits for, since one that is
+/// forgotten is never answered.
+pub(crate) const WAITING_MAX: usize = 16 << 10;
+
 /// Opens of a client that the far engine follows: more than the near one, so that all are known whose content that holds.
 pub(crate) const OPENS_MAX: usize = 2 * NEAR_ITEMS_MAX;
 /// Handles opened ahead and not used yet.
@@ -32,7 +36,7 @@ pub(crate) const TAIL_BYTES: u64 = 64 << 10;
 /// A file up to this size is read whole once a client that may write it has read its start and its end.
 pub(crate) const DOCUMENT_BYTES_MAX: u64 = 24 << 20;
 /// Reads here and there after which a file up to that size is read whole, if nobody else uses it.
-pub(crate) const STRAYS_TO_WHOLE: u32 = 4;
+pub(crate) const STRAYS_TO_WHOLE: u32 = 8;
 /// So many opens after which nothing was read let nothing more be read with an open.
 pub(crate) const EAGERNESS_MAX: u32 = 8;
 /// One read made ahead.

@@ -2,7 +2,7 @@
 
 use super::{ANEW, Creating, Near, Pending};
 use crate::create::{key_of, reads_a_file, reads_content};
-use crate::limits::PENDING_MAX;
+use crate::limits::{PENDING_MAX, WAITING_MAX};
 use crate::message::{closes_itself, create_alters, create_modifies, element, elements, file_id_of, header};
 use crate::told::ToFar;
 use crate::{Carriage, Out};
@@ -100,7 +100,7 @@ impl Near {
     /// A request is passed on, and may be answered by what is on its way, also by what the far engine says right after its
     /// greeting.
     pub(super) fn wait_for(&mut self, carriage: Carriage, message: &[u8]) {
-        if self.pending.len() + self.overtaken.len() < PENDING_MAX {
+        if self.pending.len() + self.overtaken.len() < WAITING_MAX {
             let pending = Pending { carriage, request: message.to_vec() };
             self.pending.insert(header(message).message_id(), pending);
         }

@@ -129,6 +129,118 @@ fn a_rule_of_either_side_keeps_it_back() {
     }
 }
 
+fn greeted() -> Near {
+    let mut near = Near::new(Policy::default(), false);
+    tell(&mut near, &ToNear::Hello { strict: false }, b"");
+    tell(&mut near, &ToNear::Pong(1_000), b"");
+    near
+}
+
+fn tell(near: &mut Near, told: &ToNear, content: &'static [u8]) -> Out {
+    let mut out = Out::default();
+    let content = Bytes::from_static(content);
+    near.told(1_000, &told.told(content.clone()).head, content, &mut out).unwrap();
+    out
+}
+
+fn read(file_id: FileId, offset: u64, length: u32, message_id: u64) -> Vec<u8> {
+    let flags = isthmus_smb_wire::messages::ReadFlags::NONE;
+    let body = build::Read { flags, file_id: Some(file_id), offset, length, minimum_count: 0 };
+    numbered(request(SESSION, TREE, 1, &body).unwrap(), message_id)
+}
+
+#[test]
+fn a_request_is_answered_however_many_others_wait() {
+    let mut near = greeted();
+    let (file_id, count) = (FileId { persistent: 1, volatile: 2 }, 3 * crate::limits::PENDING_MAX as u64);
+    for message_id in 0..count {
+        let asked = read(file_id, message_id, 1, message_id);
+        assert_eq!(near.request(1_500, Carriage::Plain, &asked, &mut Out::default()), Fate::Forward);
+    }
+    for message_id in 0..count {
+        let out = tell(&mut near, &ToNear::Answer(message_id), b"");
+        assert_eq!(out.wan.len(), 1, "{message_id} is asked again, since there is nothing to answer it from");
+    }
+}
+
+/// The client opens `a.txt` to read and write it, under a lease that both of its opens have.
+fn open_leased(near: &mut Near, persistent: u64) -> FileId {
+    let (file_id, name) = (FileId { persistent, volatile: 0 }, utf16("a.txt"));
+    let lease = build::lease_v2([9; 16], LeaseState(7), None, 0);
+    let contexts = [build::NewContext { name: isthmus_smb_wire::create_context::name::LEASE, data: &lease }];
+    let body = build::Create {
+        oplock_level: OplockLevel::LEASE,
+        desired_access: AccessMask::READ_DATA.with(AccessMask::WRITE_DATA),
+        file_attributes: FileAttributes(0),
+        share_access: ShareAccess::READ,
+        disposition: CreateDisposition::OPEN,
+        options: CreateOptions::NONE,
+        name: Name::new(&name),
+        contexts: &contexts,
+    };
+    let asked = numbered(request(SESSION, TREE, 1, &body).unwrap(), persistent);
+    assert_eq!(near.request(1_100, Carriage::Plain, &asked, &mut Out::default()), Fate::Forward);
+    let body = build::CreateResponse {
+        oplock_level: OplockLevel::LEASE,
+        flags: 0,
+        create_action: CreateAction::OPENED,
+        attributes: FileTimesAndSizes::default(),
+        file_id,
+        contexts: &contexts,
+    };
+    assert_eq!(near.response(1_200, &respond(&asked, Status::SUCCESS, &body).unwrap()), Fate::Forward);
+    file_id
+}
+
+#[test]
+fn what_is_written_through_one_open_is_read_through_another() {
+    let mut near = greeted();
+    let (one, other) = (open_leased(&mut near, 1), open_leased(&mut near, 2));
+    let mut next = 10;
+    let mut ask = |near: &mut Near, file_id, offset, length| {
+        next += 1;
+        let mut out = Out::default();
+        near.request(1_500, Carriage::Plain, &read(file_id, offset, length, next), &mut out);
+        let answer = out.lan.pop()?.message;
+        let view = isthmus_smb_wire::messages::ReadResponse::parse(&answer[..]).unwrap();
+        Some(view.payload().to_vec())
+    };
+    let write = |near: &mut Near, offset, payload: &[u8]| {
+        let body = build::Write {
+            flags: isthmus_smb_wire::messages::WriteFlags::NONE,
+            file_id: Some(other),
+            offset,
+            payload,
+        };
+        let mut out = Out::default();
+        near.request(
+            1_500,
+            Carriage::Plain,
+            &numbered(request(SESSION, TREE, 1, &body).unwrap(), 900),
+            &mut out,
+        );
+        out.lan.len()
+    };
+    // Both CREATEs count as changes, and so does the WRITE.
+    let (before, after) = (2, 3);
+    let data = |tag| ToNear::Data { file_id: one, offset: 0, end: true, tag };
+    tell(&mut near, &data(before), b"0123456789");
+    assert_eq!(ask(&mut near, other, 2, 4).unwrap(), b"2345");
+    // The server is to answer the WRITE, so until it has been asked nobody knows what is there.
+    assert_eq!(write(&mut near, 2, b"ab"), 0);
+    assert_eq!((ask(&mut near, one, 0, 10), ask(&mut near, one, 4, 6).unwrap()), (None, b"456789".to_vec()));
+    // What was asked for before the WRITE does not tell, what was asked for after it does.
+    tell(&mut near, &data(before), b"0123456789");
+    assert_eq!(ask(&mut near, one, 0, 10), None);
+    tell(&mut near, &data(after), b"01ab456789");
+    assert_eq!(ask(&mut near, one, 0, 10).unwrap(), b"01ab456789");
+    tell(&mut near, &ToNear::Behind(other), b"");
+    assert_eq!(write(&mut near, 8, b"yz"), 1, "it counts as done");
+    assert_eq!(ask(&mut near, one, 0, 10).unwrap(), b"01ab4567yz");
+    tell(&mut near, &ToNear::Written { message_id: 900, file_id: other, good: false }, b"");
+    assert_eq!(ask(&mut near, one, 0, 10), None, "it was not done");
+}
+
 #[test]
 fn a_trace_tells_what_an_offer_has_answered() {
     let mut near = offered(Policy::default(), None);
