@@ -375,6 +375,7 @@ impl Far {
             session: offer.session,
             tree: offer.tree,
             carriage,
+            folded: offer.folded.clone(),
             name: offer.name.clone(),
             rights: self.rights((offer.session, offer.tree), &offer.folded),
             size: offer.size,

@@ -44,6 +44,8 @@ pub(crate) struct Open {
     pub tree: u32,
     pub carriage: Carriage,
     pub name: FileName,
+    /// The name as it is compared.
+    pub folded: FileName,
     pub rights: Rights,
     pub size: u64,
     /// State of the lease, whosever it is.
@@ -130,14 +132,14 @@ impl Opens {
     /// Opens of a folded name may have been changed; all with an empty one.
     pub fn modified(&mut self, name: &[u8]) {
         for open in self.list.values_mut() {
-            open.modified |= name.is_empty() || folded(&open.name) == name;
+            open.modified |= name.is_empty() || open.folded == name;
         }
     }
 
     /// The client writes to opens of a folded name, up to `end`. Content that its own lease vouches for stays good beside
     /// what is written, of which the near engine knows.
     pub fn written(&mut self, name: &[u8], end: u64) {
-        for open in self.list.values_mut().filter(|open| folded(&open.name) == name) {
+        for open in self.list.values_mut().filter(|open| open.folded == name) {
             open.size = open.size.max(end);
             open.modified |= open.client.is_none();
         }
@@ -145,7 +147,7 @@ impl Opens {
 
     /// Whether a client has a folded name open.
     pub fn is_open(&self, tree: u32, name: &[u8]) -> bool {
-        self.list.values().any(|open| open.tree == tree && folded(&open.name) == name)
+        self.list.values().any(|open| open.tree == tree && open.folded == name)
     }
 
     pub fn note_write(&mut self, id: FileId) {
@@ -176,8 +178,8 @@ impl Opens {
     /// Opens of a folded name, or of what is in the folder of that name.
     pub fn named(&self, tree: u32, name: &[u8], within: bool) -> Vec<FileId> {
         let is_it = |open: &Open| {
-            let folded = folded(if within { split_name(&open.name).0 } else { &open.name });
-            open.tree == tree && folded == name
+            let its = if within { split_name(&open.folded).0 } else { &open.folded };
+            open.tree == tree && its == name
         };
         self.list.iter().filter(|(_, open)| is_it(open)).map(|(id, _)| *id).collect()
     }
@@ -379,6 +381,7 @@ impl Far {
             tree,
             carriage,
             rights: self.rights((session, tree), &folded(&name)),
+            folded: folded(&name),
             name,
             size: view.end_of_file(),
             lease: if directory { LeaseState::NONE } else { lease },
@@ -441,6 +444,7 @@ impl Far {
             tree,
             carriage,
             name: view.name_bytes().to_vec(),
+            folded: folded(view.name_bytes()),
             rights: self.rights((session, tree), &folded(view.name_bytes())),
             size: 0,
             lease: LeaseState::NONE,

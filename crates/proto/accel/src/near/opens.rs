@@ -34,6 +34,8 @@ pub(super) struct Open {
     session: u64,
     tree: u32,
     name: Vec<u8>,
+    /// The name as it is compared.
+    folded: Vec<u8>,
     rights: Rights,
     holder: Holder,
     /// Whether the server lets it read.
@@ -83,6 +85,7 @@ impl Open {
         Self {
             session,
             tree,
+            folded: folded(&name),
             name,
             rights,
             holder,
@@ -219,7 +222,7 @@ impl Opens {
 
     /// An open that may have changed the file ends. If the file is to be deleted, it is with the last of its opens.
     fn soil_others(&mut self, name: &[u8]) {
-        for open in self.list.values_mut().filter(|open| folded(&open.name) == name) {
+        for open in self.list.values_mut().filter(|open| open.folded == name) {
             (open.clean, open.alters) = (false, true);
         }
     }
@@ -283,7 +286,7 @@ impl Opens {
     /// The client writes to a file of this name: what is held of that part is old.
     pub fn written(&mut self, name: &[u8], part: &Range<u64>) {
         let mut holders = Vec::new();
-        for open in self.list.values_mut().filter(|open| folded(&open.name) == name) {
+        for open in self.list.values_mut().filter(|open| open.folded == name) {
             open.forget_answers();
             holders.push(open.holder);
         }
@@ -369,12 +372,12 @@ impl Opens {
 
     /// What is said of a folded name may have changed.
     pub fn touched(&mut self, name: &[u8]) {
-        self.list.values_mut().filter(|open| folded(&open.name) == name).for_each(Open::forget_answers);
+        self.list.values_mut().filter(|open| open.folded == name).for_each(Open::forget_answers);
     }
 
     /// What is open of a folded name may have changed; all with an empty one.
     pub fn changed(&mut self, name: &[u8]) {
-        let is_it = |open: &Open| name.is_empty() || folded(&open.name) == name;
+        let is_it = |open: &Open| name.is_empty() || open.folded == name;
         let gone: Vec<FileId> = self.list.iter().filter(|(_, open)| is_it(open)).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|id| self.purge(id));
     }
