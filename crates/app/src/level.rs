@@ -21,7 +21,10 @@ const EFFORTS: [Effort; 4] = [
 /// Where a connection starts.
 const FIRST: usize = 1;
 /// Looked at together before the level changes: a change starts a new window, which costs some compression.
-const NEW_BYTES_PER_LOOK: u64 = 4 << 20;
+const NEW_BYTES_PER_LOOK: u64 = 8 << 20;
+/// Looks in a row that must find the balanced level not to be worth its time before it is left for the lowest: what is new at
+/// first always finds room in buffers, so the WAN is not waited for yet.
+const LOOKS_TO_DROP: u32 = 2;
 /// So many seconds of encoding may be spent to save a second on the WAN: processors mostly idle, links do not.
 const PROCESSOR_PER_WAN: f64 = 4.0;
 /// What a level saves may fall to this share of what made it worth its time before it is left.
@@ -49,12 +52,20 @@ pub(crate) struct LevelChooser {
     new: u64,
     worked: Duration,
     waited: Duration,
+    looks_to_drop: u32,
 }
 
 impl LevelChooser {
     pub fn new(configured: CompressionLevel) -> LevelChooser {
         let fixed = matches!(configured, CompressionLevel::Fixed(_));
-        LevelChooser { fixed, at: FIRST, new: 0, worked: Duration::ZERO, waited: Duration::ZERO }
+        LevelChooser {
+            fixed,
+            at: FIRST,
+            new: 0,
+            worked: Duration::ZERO,
+            waited: Duration::ZERO,
+            looks_to_drop: LOOKS_TO_DROP,
+        }
     }
 
     /// The level to start with.
@@ -80,7 +91,10 @@ impl LevelChooser {
         if sample.is_empty() {
             return Some(Look::Sample);
         }
-        let next = self.choose(sample);
+        let chosen = self.choose(sample);
+        let drops = self.at == FIRST && chosen < FIRST;
+        self.looks_to_drop = if drops { self.looks_to_drop.saturating_sub(1) } else { LOOKS_TO_DROP };
+        let next = if drops && self.looks_to_drop > 0 { FIRST } else { chosen };
         (self.new, self.worked, self.waited) = (0, Duration::ZERO, Duration::ZERO);
         if next == self.at {
             return None;
@@ -150,6 +164,7 @@ mod tests {
         assert_eq!(look(&mut level, 40, 4000, &lines), Some(Look::Level(6)));
         assert_eq!(look(&mut level, 100, 600, &lines), None, "balanced");
         assert_eq!(look(&mut level, 100, 200, &lines), Some(Look::Level(3)));
+        assert_eq!(look(&mut level, 100, 102, &lines), None, "once may be a buffer");
         assert_eq!(look(&mut level, 100, 102, &lines), Some(Look::Level(2)));
         assert_eq!(look(&mut level, 100, 102, &lines), None);
         assert_eq!(look(&mut level, 100, 3000, &lines), Some(Look::Level(3)));
@@ -158,6 +173,7 @@ mod tests {
     #[test]
     fn effort_that_saves_nothing_is_not_made() {
         let (mut level, noise) = (LevelChooser::new(CompressionLevel::Auto), noise());
+        assert_eq!(look(&mut level, 40, 4000, &noise), None);
         assert_eq!(look(&mut level, 40, 4000, &noise), Some(Look::Level(2)));
         assert_eq!(look(&mut level, 40, 40_000, &noise), None);
     }
