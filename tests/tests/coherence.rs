@@ -60,7 +60,9 @@ fn a_server_without_pairs_keeps_its_promises() {
     assert!(outcome.events > SEEDS_DIRECT * 60, "{} requests were judged", outcome.events);
 }
 
-fn through_pairs(seeds: u64) {
+#[test]
+fn a_server_behind_pairs_keeps_its_promises() {
+    let seeds = if is_full() { SEEDS_FULL } else { SEEDS };
     let Some(outcome) = run(options(2, seeds, "off")) else { return };
     assert_eq!(
         outcome.findings.len(),
@@ -69,11 +71,6 @@ fn through_pairs(seeds: u64) {
     );
     assert!(outcome.events > seeds * 60, "{} requests were judged", outcome.events);
     assert!(outcome.troubles > 0 && !outcome.deliveries.is_empty(), "pairs were disturbed and measured");
-}
-
-#[test]
-fn a_server_behind_pairs_keeps_its_promises() {
-    through_pairs(if is_full() { SEEDS_FULL } else { SEEDS });
 }
 
 /// Watches and breaks come as fast as the machine lets the server's processes run, and a measurement every 60 ms does not see each

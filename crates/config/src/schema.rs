@@ -497,7 +497,7 @@ keys! {
         "After SIGTERM no new connections are taken; those that are open may finish for this long.";
 
     COMPRESSION_LEVEL: "compression" "level", Shape::Level, Value("\"auto\""),
-        "zstd level for new data. `auto` follows whether the WAN or the processor is the bottleneck.";
+        "zstd level for new data. `auto` goes by what more effort saves of the time spent waiting for the WAN.";
 }
 
 /// The port on which a server-side proxy listens by default.

@@ -114,7 +114,7 @@ pub struct Compression {
 /// zstd level for new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompressionLevel {
-    /// Chosen while running, by whether the WAN or the processor is the bottleneck.
+    /// Chosen while running, by what more effort saves of the time spent waiting for the WAN.
     Auto,
     /// 1 (fastest) to 9 (smallest).
     Fixed(u8),

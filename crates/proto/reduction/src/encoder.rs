@@ -138,8 +138,8 @@ pub struct Encoder {
     sample: Vec<u8>,
     new_total: u64,
     votes: Votes,
-    /// What compression left of the last new bytes; 100 is all, and taken for true before there were any.
-    packed_percent: usize,
+    /// What compression left of the last new bytes that it had, 100 being all.
+    packed_percent: Option<usize>,
     flight: VecDeque<Flight>,
     frames_restored: u64,
     restored: u64,
@@ -171,7 +171,7 @@ impl Encoder {
             sample: Vec::new(),
             new_total: 0,
             votes: Votes::default(),
-            packed_percent: 100,
+            packed_percent: None,
             flight: VecDeque::new(),
             frames_restored: 0,
             restored: 0,

@@ -196,16 +196,9 @@ impl Far {
             return false;
         }
         let Some(open) = self.opens.get_mut(file_id) else { return false };
-        let reading = std::mem::take(&mut open.reading);
-        open.reading = Reading {
-            start: 0,
-            issued: 0,
-            tail: None,
-            window: open.size,
-            length: READ_BYTES,
-            whole: true,
-            ..reading
-        };
+        let reading = &mut open.reading;
+        (reading.start, reading.issued, reading.tail) = (0, 0, None);
+        (reading.window, reading.length, reading.whole) = (open.size, READ_BYTES, true);
         true
     }
 

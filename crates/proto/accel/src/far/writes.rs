@@ -28,7 +28,6 @@ pub(crate) struct Writes {
 }
 
 /// A WRITE that is answered before it is done.
-#[derive(Clone)]
 struct Write {
     file_id: FileId,
     /// Folded: a client may write to a file through several opens.

@@ -103,7 +103,8 @@ impl Content {
     /// Forgets the first block, if it ends before an offset; tells whether it did.
     pub fn forget_first(&mut self, before: u64) -> bool {
         let first = self.blocks.keys().next().copied();
-        let Some(number) = first.filter(|number| (number + 1) * BLOCK_BYTES as u64 <= before) else {
+        let Some(number) = first.filter(|number| (number + 1).saturating_mul(BLOCK_BYTES as u64) <= before)
+        else {
             return false;
         };
         self.remove(number);
@@ -243,6 +244,18 @@ mod tests {
         content.forget(&(8..11));
         assert_eq!(content.end, None);
         assert_eq!(content.range(0, 8), Some(vec![1; 8]));
+    }
+
+    #[test]
+    fn the_last_bytes_that_can_be_named_are_no_trouble() {
+        let (mut content, offset) = (Content::default(), u64::MAX - 4);
+        content.fill(offset, &[1; 4]);
+        assert_eq!(content.range(offset, 4), Some(vec![1; 4]));
+        content.put(offset, &[2; 4]);
+        assert!(content.forget_first(u64::MAX) && content.range(offset, 4).is_none());
+        content.fill(offset, &[1; 4]);
+        content.forget(&(offset..u64::MAX));
+        assert_eq!((content.known, content.memory), (0, 0));
     }
 
     #[test]

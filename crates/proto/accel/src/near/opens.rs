@@ -260,11 +260,12 @@ impl Opens {
         written: &[Range<u64>],
     ) {
         let room = NEAR_CONTENT_MAX.saturating_sub(self.bytes);
+        // No file reaches so far, whatever the peer says.
+        let Some(until) = offset.checked_add(content.len() as u64) else { return };
         let Some(open) = self.list.get_mut(&id).filter(|_| content.len() <= room) else { return };
         // What the server has given for this open it lets it read.
         open.reads |= !content.is_empty();
         let holder = open.holder;
-        let until = offset + content.len() as u64;
         let longer = written.iter().any(|part| part.end > until);
         self.change(holder, |held| {
             if end && !longer {

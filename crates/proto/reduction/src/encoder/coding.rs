@@ -108,10 +108,13 @@ impl Encoder {
     pub(super) fn code_new(&mut self, draft: &mut Draft) -> Result<Payload, EncodeError> {
         if draft.new.len() >= DELTA_BYTES_MIN && self.learning {
             let asked = self.votes.ask();
-            let base = base::choose(&self.shared, draft, self.after_run, asked);
-            if base.voted && self.votes.doubt() && !helps_a_piece(&base, &draft.new, self.packed_percent)? {
+            let mut base = base::choose(&self.shared, draft, self.after_run, asked);
+            let packed_percent = self.packed_percent.unwrap_or(100);
+            if base.voted && self.votes.doubt() && !helps_a_piece(&base, &draft.new, packed_percent)? {
                 self.votes.lost();
-            } else if !base.bytes.is_empty() {
+                base = base::choose(&self.shared, draft, self.after_run, false);
+            }
+            if !base.bytes.is_empty() {
                 let large = base.bytes.len() > LARGE_BASE_BYTES;
                 let level = if large { DELTA_LEVEL_LARGE } else { DELTA_LEVEL };
                 let bytes = pack_against(&base.bytes, &draft.new, level)?;
@@ -132,7 +135,7 @@ impl Encoder {
         if draft.new.len() <= INLINE_BYTES_MAX {
             return Ok(Payload::default());
         }
-        if self.packed_percent >= PACKED_PERCENT_MAX && !probe(&draft.new)? {
+        if self.packed_percent.is_some_and(|percent| percent >= PACKED_PERCENT_MAX) && !probe(&draft.new)? {
             return Ok(Payload { coding: Coding::Raw, bytes: draft.new.clone(), base: Base::default() });
         }
         let (coding, bytes) = if self.large.is_none() && self.new_total < ALONE_BYTES {
@@ -140,7 +143,7 @@ impl Encoder {
         } else {
             self.pack_stream(&draft.new)?
         };
-        self.packed_percent = bytes.len() * 100 / draft.new.len();
+        self.packed_percent = Some(bytes.len() * 100 / draft.new.len());
         Ok(Payload { coding, bytes, base: Base::default() })
     }
 
